@@ -26,7 +26,7 @@ from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from sparta.api import Index
 from sparta.base.records import Passage
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.sparta import SpartaModel

@@ -34,7 +34,8 @@ from sparta.base.records import Query, Run, ScoredPassage
 from sparta.data.corpus import open_corpus
 from sparta.data.languages import LANGUAGES, Language
 from sparta.data.qa_formats import read_squad
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 
 DEPTH = 100

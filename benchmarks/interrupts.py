@@ -23,7 +23,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples" / "wiki.jsonl"
 _RUN = """
 import sys
 from sparta.base.errors import Interrupted
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 
 encoded = 0
 

@@ -30,7 +30,8 @@ from hybrid.evaluation.results import results_table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.retrieval.channels import Channels
 from sparta import Index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.models.resolve import default_name
 from sparta.reader.config import reader_folder
 from sparta.reader.reader import Reader

@@ -26,7 +26,7 @@ from hybrid.evaluation.testsets import Qrels, open_test_set
 from sparta import Index
 from sparta.base.records import Passage, ScoredPassage
 from sparta.data.corpus import open_corpus
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 DEPTH = 100
 WARM = 10

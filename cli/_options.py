@@ -28,7 +28,7 @@ from sparta.data.units import UNITS, chunk_unit
 
 if TYPE_CHECKING:
     from sparta.data.readers.corpus_reader import CorpusReader
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
     from sparta.lucene.bridge import Bm25
     from sparta.shards.encode import EncodeOptions
     from sparta.shards.ray_executor import RayCluster
@@ -89,7 +89,7 @@ class FieldArguments:
 
     def open(self, corpus: str, *, skip_invalid: bool) -> CorpusReader:
         """Open a corpus with these options for reading."""
-        from sparta.index.pipeline import IndexOptions
+        from sparta.index.inputs.options import IndexOptions
 
         return made(IndexOptions, self, skip_invalid=skip_invalid).reader(corpus)
 
@@ -273,7 +273,7 @@ def index_options(*sources: Any, terms: UnitArguments) -> IndexOptions:
 
     :param sources: argument groups whose values have the names of `IndexOptions`' fields
     """
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
 
     return made(IndexOptions, *sources, terms, unit=terms.name)
 

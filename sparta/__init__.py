@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from sparta.base.records import Hit, Passage, Query, Ranking, ScoredPassage
     from sparta.index.build import IndexReport
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
     from sparta.index.reader import IndexReader
     from sparta.index.snapshot import IndexSnapshot, IndexVersion
     from sparta.index.sync import SyncReport
@@ -63,7 +63,7 @@ _HOMES = {
     "Explanation": "sparta.search.explain",
     "Hit": "sparta.base.records",
     "Index": "sparta.api",
-    "IndexOptions": "sparta.index.pipeline",
+    "IndexOptions": "sparta.index.inputs.options",
     "IndexReport": "sparta.index.build",
     "IndexStateError": "sparta.base.errors",
     "IndexReader": "sparta.index.reader",

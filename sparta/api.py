@@ -23,7 +23,8 @@ from sparta.index.build import IndexReport
 from sparta.index.channels import other_channels
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.inputs.open_encoder import OpenEncoder
-from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index, delete_from_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import IndexVersion
 from sparta.lucene.bridge import Bm25

@@ -31,11 +31,11 @@ from transformers import BertConfig, BertModel
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
 from hybrid import Fusion, HybridSearcher
-from sparta import Index
+from sparta import Index, IndexOptions
 from sparta.base.records import Passage
-from sparta.index import pipeline
 from sparta.index.folder import FORMAT_VERSION
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs import options as index_options
+from sparta.index.pipeline import build_index
 from sparta.lucene.bridge import ImpactWriter
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import fit_quantizer
@@ -162,7 +162,7 @@ def make_interrupted(path: Path, folder: Path) -> None:
     options = IndexOptions(model=str(folder / "models" / "tiny-sparta"), threads=1, commit_seconds=0)
     with (
         suppress(KeyboardInterrupt),
-        patch.object(pipeline, "_PASSAGES_PER_BATCH", 2),  # at 5bddf66: _ENCODED_AT_ONCE
+        patch.object(index_options, "_PASSAGES_PER_BATCH", 2),  # at 5bddf66: pipeline._ENCODED_AT_ONCE
         patch.object(ImpactWriter, "add", two_batches),
     ):
         build_index(path, corpus(), options=options)

@@ -127,7 +127,7 @@ def _as_in_index(chosen: _Sweep, index: Path) -> _Sweep:
     """
     from sparta.data.units import SENTENCE
     from sparta.index.folder import IndexFolder
-    from sparta.index.pipeline import IndexOptions, options_to_grow
+    from sparta.index.inputs.options import IndexOptions, options_to_grow
 
     generation = IndexFolder(index).state().searchable
     if generation is None:

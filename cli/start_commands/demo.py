@@ -53,7 +53,8 @@ def _build(path: Path) -> None:
     from sparta.base.errors import IndexStateError
     from sparta.base.remedies import Command, remedy
     from sparta.index.folder import IndexFolder
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     folder = IndexFolder(path)
     resume = folder.exists() and folder.state().building is not None

@@ -135,9 +135,10 @@ def evaluate_set(
     """
     from sparta.index.build import write_index
     from sparta.index.folder import IndexFolder
+    from sparta.index.inputs.options import IndexOptions
     from sparta.index.inputs.sources import corpus_source
     from sparta.index.jobs import WriteOptions
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.pipeline import build_index
 
     path, measures = path_of(path, "a test set"), parse_measures(measures)
     output_runs = output_runs and path_of(output_runs, "a folder")

@@ -9,7 +9,7 @@ from beir.retrieval.search import BaseSearch
 
 from hybrid.integrations.collection import Collection
 from hybrid.integrations.source import Source
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 
 class BeirSearch(BaseSearch):

@@ -19,7 +19,8 @@ from hybrid.integrations.source import Source, open_source
 from sparta.base.errors import InputError
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.snapshot import newest_commit
 from sparta.models.resolve import hash_folder, model_folder
 

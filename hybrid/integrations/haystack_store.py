@@ -19,7 +19,7 @@ from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 _OF_DOCUMENTS = frozenset(each.name for each in fields(Document)) - {"meta"}
 

@@ -20,7 +20,7 @@ from hybrid.integrations.source import Source, metadata_of, open_source
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.search.retriever import Retriever
 
 

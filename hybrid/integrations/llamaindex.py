@@ -33,7 +33,7 @@ from hybrid.integrations.source import Source, filter_on_index, kind_of_hits, me
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.search.ranked import DOCUMENTS
 
 _DOCUMENT = "ref_doc_id"

@@ -9,7 +9,7 @@ from mteb.models.model_meta import ModelMeta
 
 from hybrid.integrations.collection import Collection
 from hybrid.integrations.source import Source
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 
 class MtebSearch:

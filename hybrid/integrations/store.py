@@ -22,7 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.filters import Filter
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder, default_index
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.plan import has_commit
 from sparta.index.snapshot import IndexSnapshot
 from sparta.search.retriever import Page

@@ -21,14 +21,8 @@ from sparta.data.units import is_cut, passage_of
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.index.generation import codec_name
 from sparta.index.inputs.open_encoder import OpenEncoder
-from sparta.index.pipeline import (
-    IndexOptions,
-    build_index,
-    delete_from_index,
-    fields_of_index,
-    options_to_grow,
-    update_channels,
-)
+from sparta.index.inputs.options import IndexOptions, fields_of_index, options_to_grow
+from sparta.index.pipeline import build_index, delete_from_index, update_channels
 from sparta.index.plan import check_form, check_named_model, has_commit
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.shards.store import stored_record

@@ -14,7 +14,8 @@ import pytest
 import hybrid.multihop
 from sparta.api import Index
 from sparta.data.trec import read_run
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sparta import Index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import Program, hybrid, sparta
 
 pytestmark = pytest.mark.jvm

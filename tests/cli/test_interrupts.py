@@ -75,10 +75,10 @@ def test_ctrl_c_while_a_batch_is_written_keeps_the_batch(tmp_path, corpus, model
     """Lucene finishes the batch, and a commit follows."""
     code = """
 import signal
-import sparta.index.pipeline
+import sparta.index.inputs.options
 from sparta.lucene.bridge import ImpactWriter
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sparta.index.pipeline._PASSAGES_PER_BATCH = 3
+sparta.index.inputs.options._PASSAGES_PER_BATCH = 3
 add = ImpactWriter.add
 def interrupted(*arguments, **options):
     signal.raise_signal(signal.SIGINT)

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from cli._output import JSON_VERSION
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import Program, hybrid, sparta
 
 pytestmark = pytest.mark.jvm

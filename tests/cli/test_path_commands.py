@@ -11,7 +11,8 @@ import pytest
 
 from sparta.api import Index
 from sparta.data.answers import token_f1
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import Program, hybrid, sparta
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

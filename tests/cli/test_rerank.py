@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from dense.channel.searcher import DenseSearcher
 from hybrid import Fusion, HybridSearcher
 from sparta import Index
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.rerank.reranked import reranked
 from sparta.search.retriever import Retriever
 from tests.programs import Program, sparta

@@ -22,7 +22,8 @@ def make(folder: Path) -> None:
     from dense.channel.sync import build_dense
     from dense.models.bi_encoder import DenseModel
     from dense.models.config import DenseConfig
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
     from sparta.models.config import SpartaConfig
     from sparta.models.quantize import Quantizer
     from sparta.models.sparta import SpartaModel

@@ -22,7 +22,8 @@ def built_dense_index(
     """An index of PASSAGES with all channels, which no test changes."""
     from dense.channel.sync import build_dense
     from dense.models.bi_encoder import DenseConfig, DenseModel
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
     from sparta.neural.inputs import InputLayout
 
     folder, tiny = tmp_path_factory.mktemp("all-channels"), make_tiny_model()

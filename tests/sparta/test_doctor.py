@@ -19,7 +19,8 @@ from sparta.data import languages
 from sparta.doctor import Finding, Machine, examine, import_fault, summary
 from sparta.index.folder import FORMAT_VERSION, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import sparta
 
 pytestmark = pytest.mark.usefixtures("own_logger")

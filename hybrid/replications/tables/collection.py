@@ -19,7 +19,7 @@ from sparta.base.disk.streams import open_decompressed
 from sparta.base.files import atomic_path, atomic_write, make_folder
 from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.search.searcher import Searcher
 from sparta.training.options import check_same
 

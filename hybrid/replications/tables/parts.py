@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybrid.evaluation.results import SetResults
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
     from sparta.reader.reader import Reader
 
 

@@ -20,7 +20,8 @@ from sparta.base.closing import Closing
 from sparta.data.formats.fields import USUAL_FIELDS
 from sparta.data.units import is_cut, passage_of
 from sparta.index.inputs.open_encoder import OpenEncoder
-from sparta.index.pipeline import IndexOptions, build_index, delete_from_index, options_to_grow
+from sparta.index.inputs.options import IndexOptions, options_to_grow
+from sparta.index.pipeline import build_index, delete_from_index
 from sparta.index.reader import IndexReader
 
 logger = logging.getLogger("sparta.serve")

@@ -13,7 +13,7 @@ from dense.channel.searcher import DenseSearcher
 from dense.channel.sync import build_dense
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from tests.dense.channel.channels import N, done
 from tests.moments import at
 from tests.programs import dense, sparta

@@ -25,7 +25,8 @@ from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.sync import sync_index
 from sparta.runtime.processor import capabilities
 from tests.dense.channel.channels import N, done, rankings
@@ -281,15 +282,16 @@ STOPPER = """
 import sys
 from pathlib import Path
 
-import dense.channel.indexing, dense.channel.sync, sparta.index.pipeline
+import dense.channel.indexing, dense.channel.sync, sparta.index.inputs.options
 from dense.channel.builder import ShardSizes
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.lucene.bridge import ImpactWriter
 from tests.stops import copies_at_stops, stop, stop_after_writes
 
 place, corpus, sparse, dense_model = sys.argv[1:]
 dense.channel.sync.model_for = lambda *_: dense_model
-sparta.index.pipeline._PASSAGES_PER_BATCH = 16
+sparta.index.inputs.options._PASSAGES_PER_BATCH = 16
 dense.channel.indexing.SHARD_SIZES = ShardSizes(seconds=0)
 commit = ImpactWriter.commit
 stop_after_writes()

@@ -20,7 +20,7 @@ from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, NewerFormatError, SpartaError, StorageError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.shards.folder import SHARD_SIZE, shard_files
 from tests.dense.channel.channels import QUESTIONS, N, rankings, split_into_rows
 from tests.moments import at

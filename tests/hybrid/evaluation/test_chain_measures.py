@@ -20,7 +20,8 @@ from hybrid.evaluation.measures import Evaluation, p_values
 from hybrid.multihop.searcher import ChainSearcher
 from sparta.data.trec import read_run
 from sparta.data.units import chunk_unit
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.programs import hybrid
 
 pytestmark = pytest.mark.jvm

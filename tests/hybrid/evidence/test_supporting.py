@@ -19,7 +19,8 @@ from hybrid.multihop.searcher import ChainSearcher
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.data.sentences import sentence_splitter
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.reader.path_inputs import PathLayout
 from sparta.reader.path_model import PathModel
 from tests.programs import hybrid

@@ -25,7 +25,7 @@ def index(
 ) -> Path:
     """Sixty passages with a further field, many of which score the same: each text is there twice."""
     from sparta import Index
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
 
     records = make_records(30, seed=4)
     twins = [{**record, "id": f"twin-{record['id']}"} for record in records]
@@ -53,6 +53,6 @@ def retriever(index: Path, channels: str) -> Iterator[Any]:
 
 @pytest.fixture
 def options(tiny_model_folder: Path) -> Any:
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
 
     return IndexOptions(model=str(tiny_model_folder), dtype="fp32")

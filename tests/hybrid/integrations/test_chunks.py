@@ -14,7 +14,7 @@ import pytest
 from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.data.units import chunk_unit
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm

@@ -24,7 +24,7 @@ def folder(make_records: Callable[..., Any], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def options(tiny_model_folder: Path) -> Any:
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
 
     return IndexOptions(model=str(tiny_model_folder), dtype="fp32")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparta import Index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 
 pytestmark = pytest.mark.jvm
 

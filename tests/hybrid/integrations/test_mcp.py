@@ -114,7 +114,7 @@ def test_what_was_committed_since_is_found(
 ) -> None:
     from hybrid.integrations import mcp_server
     from sparta import Index
-    from sparta.index.pipeline import IndexOptions
+    from sparta.index.inputs.options import IndexOptions
 
     options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")
     with Index.create(tmp_path / "ix", [{"id": "a", "text": "the moon"}], options=options) as opened:

@@ -20,7 +20,8 @@ from hybrid.multihop.titles import LONGEST, TitleTable
 from hybrid.multihop.tools import IndexTools
 from sparta.base.errors import IndexStateError
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.search.searcher import BM25, Searcher
 
 pytestmark = pytest.mark.jvm

@@ -12,7 +12,8 @@ from hybrid.opensearch.files import export_opensearch
 from hybrid.opensearch.push import push
 from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.searcher import OpenSearchSearcher
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.search.explain import explain
 from sparta.search.searcher import Searcher
 

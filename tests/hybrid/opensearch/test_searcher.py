@@ -19,7 +19,8 @@ from hybrid.opensearch.server import Access, Server
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import IndexStateError, InputError, ServerError
 from sparta.base.records import Hit
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.models.quantize import QueryQuantizer
 from sparta.search.explain import explain
 from sparta.search.retriever import Page

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 
 TASKS = ("fever", "trex", "wow")
 

@@ -22,7 +22,8 @@ from hybrid.replications.labels import Claim, LabelModel, LabelRecipe, train_lab
 from hybrid.replications.solvers import GeneratingSolver, TitleSolver, as_question
 from sparta.base.errors import InputError, Interrupted, ModelError
 from sparta.base.records import Hit, Query
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.reader.records import text_of
 from tests.dense.training.recipes import weights
 from tests.hybrid.replications.conftest import Data

@@ -22,7 +22,7 @@ from hybrid.replications.tables.catalog import TABLES
 from hybrid.replications.tables.experiment import Experiment
 from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.table import Cut, Row
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.reader import IndexReader
 from sparta.neural.inputs import InputLayout
 from sparta.reader.config import ReaderConfig

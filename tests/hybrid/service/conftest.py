@@ -23,7 +23,8 @@ def built(
     """An index of 120 passages and some known ones, which no test changes."""
     import torch
 
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     torch.set_num_threads(1)
     path = tmp_path_factory.mktemp("service") / "ix"

@@ -41,7 +41,8 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
     tmp_path, tiny_model_folder, open_client
 ) -> None:
     """In German, "der Mond" and "Mond" are the same answer."""
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     readers = GivenReader(lambda _: [Span(0, 0, 8, 2.0), Span(0, 10, 14, 1.0)])
     for language, answers in (("de", ["der Mond"]), ("en", ["der Mond", "Mond"])):
@@ -54,7 +55,8 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
 
 def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, open_client) -> None:
     from hybrid import open_answerer
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit="sentence")
     text = "Google is a company. It was founded by Larry Page. He was a student."

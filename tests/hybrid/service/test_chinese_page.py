@@ -32,7 +32,8 @@ def page() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def served(folder: Path, model: Path | None) -> Iterator[str]:
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     options = IndexOptions(model=str(model), dtype="fp32") if model else IndexOptions(channels="bm25")
     options = IndexOptions(channels=options.channels, model=options.model, dtype="fp32", language="zh")

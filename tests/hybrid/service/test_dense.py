@@ -20,7 +20,8 @@ from hybrid.retrieval.searcher import open_retriever
 from hybrid.service.live.search import BatchSearch, Job, Plan, weights_of
 from hybrid.service.metrics import IndexMetrics
 from sparta.base.errors import IndexStateError
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.reader import IndexReader
 from sparta.search.retriever import Page
 from tests.conftest import WORDS

@@ -13,7 +13,8 @@ import pytest
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta.api import Index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.hybrid.service.services import FRENCH, NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
@@ -199,7 +200,8 @@ def test_facets_are_those_of_the_index(client, built) -> None:
 
 def test_hits_and_facets_are_of_one_commit(index, open_client, monkeypatch) -> None:
     from hybrid.service.live import search
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     client, count_values = open_client(index), search.count_values
 

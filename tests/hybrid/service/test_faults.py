@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sparta.api import Index
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.search.searcher import Searcher
 from tests.conftest import WORDS
 from tests.hybrid.service.services import QUESTION, RECORDS, Running, lines

@@ -80,7 +80,8 @@ def test_side_work_is_bounded_too(built, open_client) -> None:
 def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
     tmp_path, tiny_model_folder, open_client
 ) -> None:
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     options = IndexOptions(channels="bm25", model=str(tiny_model_folder))
     langs = ["en"] * 59 + ["fr"]

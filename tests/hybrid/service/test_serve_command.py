@@ -44,7 +44,8 @@ def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
 
 @pytest.mark.jvm
 def test_a_channel_that_lacks_is_told_with_the_command_that_adds_it(built, tmp_path: Path) -> None:
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     alone = tmp_path / "ix"
     build_index(alone, [{"id": "a", "text": "the moon"}], "create", IndexOptions(channels="bm25"))

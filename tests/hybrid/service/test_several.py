@@ -23,7 +23,8 @@ KEY_A, KEY_B = "a" * 24, "b" * 24
 @pytest.fixture(scope="module")
 def moons(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A second small index."""
-    from sparta.index.pipeline import IndexOptions, build_index
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
 
     path = tmp_path_factory.mktemp("several") / "moons"
     options = IndexOptions(model=str(tiny_model_folder), dtype="fp32")

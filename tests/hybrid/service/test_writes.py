@@ -16,7 +16,8 @@ from hybrid.service.settings import Limits
 from sparta.api import Index
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.open_encoder import OpenEncoder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm

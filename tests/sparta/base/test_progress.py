@@ -11,7 +11,7 @@ import pytest
 from sparta.api import Index
 from sparta.base.progress import ReadingProgress
 from sparta.data.corpus import open_corpus
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from tests.moments import counted
 from tests.sparta.base.progress_bars import Bar, bars  # noqa: F401 (a fixture)
 

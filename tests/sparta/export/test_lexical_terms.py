@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparta.export.exporters import export_index
-from sparta.index.pipeline import IndexOptions, build_index, build_index_from_vectors
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index, build_index_from_vectors
 from sparta.search.searcher import Searcher
 
 TEXTS = ["zyxo quux runs on the moon", "the moon earth of mirko.js", "quux zyxo, and zyxob"]

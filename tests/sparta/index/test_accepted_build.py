@@ -13,7 +13,8 @@ from sparta.base.errors import IndexStateError, Interrupted
 from sparta.base.records import Passage
 from sparta.index import sync
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.verify import verify_index
 
 pytestmark = pytest.mark.jvm

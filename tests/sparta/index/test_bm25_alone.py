@@ -16,7 +16,8 @@ from sparta.base.errors import IndexStateError, InputError, Interrupted, ModelEr
 from sparta.export.exporters import export_index
 from sparta.index.build import IndexReport
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index, delete_from_index
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
 
@@ -217,7 +218,7 @@ def interrupt_adding(built: Path, corpus: Path, options: IndexOptions) -> None:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 1)
+        patch.setattr("sparta.index.inputs.options._PASSAGES_PER_BATCH", 1)
         adding = replace(options, channels=None, resume=True)
         with pytest.raises(Interrupted):
             build_index(built, corpus, options=adding, advance=stop)

@@ -19,7 +19,8 @@ from sparta.doctor import examine
 from sparta.index.changes import how_to_correct, how_to_finish, how_to_rebuild
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index, folder_size
-from sparta.index.pipeline import IndexOptions, build_index, delete_from_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index, delete_from_index
 from sparta.index.sync import sync_index
 from sparta.index.verify import Part, verify_index
 from sparta.runtime.processor import capabilities

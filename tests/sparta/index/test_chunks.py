@@ -14,7 +14,8 @@ from sparta.base.errors import InputError, NoPassageError
 from sparta.base.records import Passage
 from sparta.data.sentences import split_units
 from sparta.data.units import chunk_unit
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.search.contexts import joined
 from sparta.search.retriever import Page
 from tests.programs import sparta

@@ -39,7 +39,7 @@ from dataclasses import replace
 
 import jnius_config
 jnius_config.add_options("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-import cli._sparta, sparta.index.pipeline, sparta.shards.encode, sparta.index.build
+import cli._sparta, sparta.index.inputs.options, sparta.shards.encode, sparta.index.build
 import sparta.index.inputs.sources
 from sparta.runtime.processor import runtime
 from sparta.base import files
@@ -68,7 +68,7 @@ slow(files, "_sync", after=True)  # the temporary file is there, and not yet in 
 slow(sparta.shards.encode, "write_shard", before=True, event=b"s")
 slow(sparta.index.inputs.sources, "quantized_batch", before=True, event=b"b")
 slow(ImpactWriter, "commit", before=True, after=True, event=b"c")
-sparta.index.pipeline._PASSAGES_PER_BATCH = size
+sparta.index.inputs.options._PASSAGES_PER_BATCH = size
 
 for line in sys.stdin:
     order = json.loads(line)
@@ -166,7 +166,7 @@ def nursery(tiny_model_folder, tmp_path_factory) -> Iterator[Nursery]:
 def here(monkeypatch) -> Callable[..., str]:
     """Run a command in this process to its end, undisturbed."""
 
-    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", SIZE)
+    monkeypatch.setattr("sparta.index.inputs.options._PASSAGES_PER_BATCH", SIZE)
 
     def run(command: list[str]) -> str:
         result = sparta(*command)

@@ -13,8 +13,9 @@ from tqdm import tqdm
 from sparta.base.errors import IndexStateError, InputError
 from sparta.data.corpus import open_corpus
 from sparta.index.build import delete_passages
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.jobs import Source
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.pipeline import build_index
 from tests.sparta.index.building import Doc, Stop, snapshot
 
 

@@ -12,9 +12,10 @@ import pytest
 from sparta.data.languages import LANGUAGES
 from sparta.index.build import write_index
 from sparta.index.folder import FORMAT_VERSION, IndexFolder
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.pipeline import build_index
 from sparta.search.searcher import Searcher
 
 pytestmark = pytest.mark.jvm

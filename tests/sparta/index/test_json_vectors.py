@@ -20,9 +20,10 @@ from sparta.index.changes import how_to_finish
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
 from sparta.index.inputs.impact_batches import ImpactBatch, JsonVectors
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, skip_passages
-from sparta.index.pipeline import IndexOptions, build_index_from_vectors
+from sparta.index.pipeline import build_index_from_vectors
 from sparta.lucene.bridge import ImpactWriter
 from sparta.models.sparta import SpartaModel
 from sparta.search.searcher import Searcher

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
-from sparta.index.pipeline import IndexOptions, build_index, build_index_from_vectors
+from sparta.index.pipeline import build_index, build_index_from_vectors
 from sparta.search.explain import top_terms
 from sparta.search.searcher import Searcher
 from sparta.shards.encode import EncodeOptions, encode_corpus

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Passage
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index, build_index_from_vectors
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index, build_index_from_vectors
 from sparta.models import query_encoder
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, TermSettings

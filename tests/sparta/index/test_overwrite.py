@@ -14,7 +14,8 @@ from sparta.base.errors import IndexStateError, InputError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import newest_commit
 from sparta.lucene.bridge import ImpactSearcher

@@ -15,7 +15,8 @@ from sparta.api import Index
 from sparta.base.errors import ModelError
 from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.models.resolve import (
     FORMER_MODELS,
     default_model_folder,

@@ -12,7 +12,7 @@ import pytest
 
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 pytestmark = pytest.mark.jvm
 

@@ -13,7 +13,8 @@ from sparta.api import Index
 from sparta.base.errors import IndexStateError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.snapshot import segments_of
 from sparta.index.verify import verify_index
 from sparta.sharing.backup import backup_index

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparta import Index
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 
 pytestmark = pytest.mark.jvm
 OPTIONS = IndexOptions(channels="bm25", skip_invalid=True)

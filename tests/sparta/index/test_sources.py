@@ -21,9 +21,10 @@ from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages, write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.impact_batches import ImpactBatch
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import corpus_source, vectors_source
 from sparta.index.jobs import Source, WriteOptions
-from sparta.index.pipeline import IndexOptions, build_index_from_vectors
+from sparta.index.pipeline import build_index_from_vectors
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 from tests.sparta.index.building import Builder, Doc

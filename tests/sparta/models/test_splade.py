@@ -26,8 +26,9 @@ from sparta.base.remedies import Option
 from sparta.doctor import examine
 from sparta.index.changes import how_to_rebuild
 from sparta.index.folder import FORMAT_VERSION, IndexFolder
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.pipeline import build_index
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import QueryNetwork, open_query_network
 from sparta.models.stored_model import StoredModel
@@ -172,7 +173,7 @@ def test_a_resumed_build_keeps_its_queries(
     corpus.write_text(
         "".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(TEXTS))
     )
-    monkeypatch.setattr("sparta.index.pipeline._PASSAGES_PER_BATCH", 1)
+    monkeypatch.setattr("sparta.index.inputs.options._PASSAGES_PER_BATCH", 1)
 
     def stop(passages: int) -> None:
         if passages:

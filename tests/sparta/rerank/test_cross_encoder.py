@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from sparta import Index
 from sparta.base.errors import InputError, ModelError
-from sparta.index.pipeline import IndexOptions
+from sparta.index.inputs.options import IndexOptions
 from sparta.models.folders.cross_encoder import CrossEncoder
 from sparta.rerank.reranked import RerankedRetriever, open_reranker
 from sparta.search.facets import count_values

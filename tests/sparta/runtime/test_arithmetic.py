@@ -11,7 +11,8 @@ import pytest
 
 from sparta.base.errors import InputError
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.models.load import open_encoder
 from sparta.models.model import SparseModel
 from sparta.models.stored_model import StoredModel

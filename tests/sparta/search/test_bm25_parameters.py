@@ -12,7 +12,8 @@ from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher
 from sparta.api import Index
 from sparta.base.errors import InputError
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.lucene.bridge import Bm25
 from tests.programs import hybrid, sparta
 

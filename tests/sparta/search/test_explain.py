@@ -14,9 +14,10 @@ from sparta.api import Index
 from sparta.base.errors import InputError
 from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import WriteOptions
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.pipeline import build_index
 from sparta.models.quantize import Quantizer
 from sparta.search.explain import explain, top_terms
 from sparta.search.searcher import Searcher

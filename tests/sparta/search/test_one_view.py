@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.searcher import Searcher
 

@@ -17,9 +17,9 @@ from sparta.index.build import write_index
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Job
 from sparta.index.inputs.impact_batches import quantized_batch
+from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.jobs import Source, WriteOptions
-from sparta.index.pipeline import IndexOptions
 from sparta.models.prune import SparseRows
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sparta.base.errors import NoPassageError
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.search.searcher import LUCENE_CHANNELS, Searcher
 
 pytestmark = pytest.mark.jvm

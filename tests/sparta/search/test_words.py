@@ -8,7 +8,8 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from sparta.data.languages import language_of
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms, TermSettings
 from sparta.models.query_encoder import QueryTokenizer

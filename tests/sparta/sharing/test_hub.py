@@ -19,7 +19,8 @@ from dense.channel.sync import build_dense
 from sparta import Index, load_model
 from sparta.base.errors import ModelError, ServerError
 from sparta.index.folder import IndexFolder
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from sparta.index.plan import committed
 from sparta.sharing.hub import _kind_of, hub_errors, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths

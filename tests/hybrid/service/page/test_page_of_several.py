@@ -2,7 +2,8 @@
 
 import pytest
 
-from sparta.index.pipeline import IndexOptions, build_index
+from sparta.index.inputs.options import IndexOptions
+from sparta.index.pipeline import build_index
 from tests.hybrid.service.pages import BROWSER, serving
 from tests.hybrid.service.services import FRENCH, RECORDS
 
