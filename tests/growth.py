@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from dense.models.mentions import without_marks
 from dense.models.skill_inputs import text_windows
-from dense.training import skill_forms
 from hybrid.multihop import titles
 from hybrid.replications.wikipedia.dump import pages_of
 from hybrid.replications.wikipedia.wikitext import anchored, paragraphs_of, target_of
@@ -447,7 +447,7 @@ PARSERS: dict[str, tuple[Any, ...]] = {
         *(" ", "(", "() ", (" ", "(a)", "b"), "(a", (MARKS, "a")),
     ),
     "marked mentions": (
-        skill_forms.without_marks,
+        without_marks,
         "[START_ENT]",
         (" ", "[START_ENT]", "a"),
         (" ", "[START_ENT]a"),

@@ -7,8 +7,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from dense.models.mentions import around_mention
 from dense.models.skill_config import NONE, SkillConfig
-from dense.models.tasks import around_mention, marked
+from dense.models.tasks import with_task
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.inputs import EncoderInput, InputLayout
@@ -104,7 +105,7 @@ class DenseConfig:
         :param length: largest number of wordpieces, with [CLS] and [SEP]; None is `question_length`
         """
         length = length or self.question_length
-        marker = marked("", task) if self.skills and task in self.skills.markers else ""
+        marker = with_task("", task) if self.skills and task in self.skills.markers else ""
         n_marker = len(tokenizer.encode(marker, add_special_tokens=False).ids)
         text = around_mention(text, tokenizer, length - 2 - n_marker)
         layout = InputLayout(answer_segment=0, max_length=length, overlap=0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dense.models.mentions import without_marks
 from dense.models.skill_config import EXPANDED, LINK, RERANK, SINGLE, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
@@ -23,7 +24,6 @@ PASSAGES = "passages without questions"
 _PARAGRAPHS_OF_PAGE, _USES_OF_TITLE = 30, 10  # Appendix B.1
 _SHORTEST, _LONGEST = 0.1, 0.5  # share of a passage's words in a crop (Contriever)
 _FEWEST_WORDS = 20
-_MARK_BEFORE, _MARK_BEHIND = "[START_ENT]", "[END_ENT]"
 Record = Mapping[str, Any]
 
 
@@ -253,16 +253,6 @@ def _marked(record: Record) -> Iterator[Draft]:
     positives = _provenance(record)
     if positives:
         yield Draft(text, positives, _negatives(record), spans=(span,))
-
-
-def without_marks(marked: str) -> tuple[str, Span]:
-    """Return a text without the marks of its mention, and the span of the mention."""
-    before, start_mark, after_start = marked.partition(_MARK_BEFORE)
-    inside, end_mark, after = after_start.partition(_MARK_BEHIND)
-    mention = inside.strip()
-    if not start_mark or not end_mark or not mention:
-        raise InputError("the input has no mention between [START_ENT] and [END_ENT]")
-    return before + mention + after, (len(before), len(before) + len(mention))
 
 
 def _merge_spans(drafts: Iterable[Draft]) -> Iterator[Draft]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dense.models.mentions import mention_span
 from sparta.base.errors import IndexStateError, StorageError
 from sparta.base.files import atomic_path
 from sparta.data.tables import KIND, ROW
@@ -38,7 +39,6 @@ _LOOK_BACK = 4
 """The number of characters before a word that are searched for the end of a sentence."""
 _WORD = re.compile(r"\w+")
 _PARENTHESIS = re.compile(r"\([^()]*\)\s*$")
-_START_MARK, _END_MARK = "[START_ENT]", "[END_ENT]"
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[^\w]*$")
 
 
@@ -109,9 +109,7 @@ class TitleTable:
 
     def _mentions(self, text: str) -> Iterator[Mention]:
         """Yield the names in a text, in text order."""
-        begin = text.find(_START_MARK) + len(_START_MARK)
-        end = text.find(_END_MARK, begin)
-        marked = (begin, end) if begin >= len(_START_MARK) and end >= 0 else None
+        marked = mention_span(text)
         words = list(_WORD.finditer(text, *(marked or ())))
         spans, word_ranges = _spans(text, words, marked=bool(marked))
         first_row_of_span = np.searchsorted(self.hashes, spans, "left")

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dense.models.tasks import checks_facts, names_entity
+from dense.models.mentions import names_entity
+from dense.models.tasks import checks_facts
 from dense.training.mining import Question, questions_of_beir, questions_of_dpr, questions_of_queries
 from hybrid.evaluation.questions import judged, questions_of
 from hybrid.evidence.gold import beginnings_of_pages, names_pages_alone

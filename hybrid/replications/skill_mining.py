@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dense.channel.searcher import DenseSearcher
+from dense.models.mentions import with_marks
 from dense.models.resolve import identify
 from dense.models.skill_config import LINK
 from dense.training.mining import (
@@ -154,12 +155,8 @@ def _terms(example: SkillExample) -> str:
 
 
 def _query(example: SkillExample, skill: str) -> str:
-    """Return the query for the training file; a link's mention gets [START_ENT] and [END_ENT] around it."""
-    if skill != LINK:
-        return example.query
-    start, end = example.spans[0]
-    text = example.query
-    return f"{text[:start]}[START_ENT] {text[start:end]} [END_ENT]{text[end:]}"
+    """Return the query for the training file, with marks around a link's mention."""
+    return with_marks(example.query, example.spans[0]) if skill == LINK else example.query
 
 
 def _name(example: SkillExample) -> tuple[str, object]:

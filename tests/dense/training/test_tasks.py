@@ -22,8 +22,9 @@ from dense.encoding.question_encoder import BertQuestionEncoder
 from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
 from dense.models.config import DenseConfig
+from dense.models.mentions import around_mention, mention_span, with_marks, without_marks
 from dense.models.resolve import dense_model_folder
-from dense.models.tasks import around_mention, class_of
+from dense.models.tasks import class_of
 from dense.training.skill_data import SkillFile, read_skill_sets
 from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
@@ -84,6 +85,17 @@ def test_a_mention_in_a_long_text() -> None:
     plain = " ".join(numbers)
     assert around_mention(plain, words, 12) == plain
     assert around_mention(text, words, 200) == text
+
+
+def test_marks_around_a_mention() -> None:
+    text = "the moon of Mars"
+    marked = with_marks(text, (4, 8))
+    assert marked == "the [START_ENT] moon [END_ENT] of Mars"
+    assert without_marks(marked) == (text, (4, 8))
+    assert marked[slice(*mention_span(marked) or ())] == " moon "
+    assert mention_span("[END_ENT] the [START_ENT] moon") is None
+    with pytest.raises(InputError, match=r"no mention between \[START_ENT\] and \[END_ENT\]"):
+        without_marks("the [START_ENT] [END_ENT]")
 
 
 def test_a_mention_among_long_words_is_read() -> None:
