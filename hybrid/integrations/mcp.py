@@ -201,7 +201,7 @@ class _Tools:
 
     @_guarded
     def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
-        """Explain a passage's impact score for a query: the rank and each query term's share of the score."""
+        """Explain a passage's impact score for a query: the rank, and what each query term adds."""
         LIMITS.check_query(query)
         return [self.passages.explain(query, passage_id).as_dict() for passage_id in _in_time(_several(id))]
 

@@ -1,16 +1,23 @@
-"""All errors that sparta raises for its users.
+"""The errors that the package sparta raises for its users, with their exit codes.
 
-SpartaError                 exit code 1
-├── InputError         2    an input file or an argument is wrong
-│   └── NoPassageError 2    the index has no passage with the requested id
-├── IndexStateError    2    the index is missing, in the way, incomplete, locked or written by other software
-│   ├── NewerFormatError 2  a newer release of sparta wrote the files
-│   └── LackingError   2    the index has no impacts, metadata or texts, which the request needs
-├── ModelError         2    the model folder cannot be used
-├── JavaError          1    there is no usable Java runtime, or Java failed
-├── StorageError       1    the disk is full or fails, or a file cannot be opened or written
-├── ServerError        1    a server cannot be reached, or fails to answer a request
-└── MissingPackageError 1   an optional Python package is not installed
+SpartaError                1 any other failure
+├── InputError             2 an input file or an argument is wrong
+│   ├── NoPassageError     2 the index has no passage with the requested id
+│   ├── MostOfIndexError   2 a deletion would remove more than half of an index
+│   ├── BadRecordError     2 a line is not a valid record (sparta.data.parsing)
+│   └── InputChangedError  2 the input of a resumed job changed; also an IndexStateError (sparta.index.jobs)
+├── IndexStateError        2 the index is missing, in the way, incomplete, locked or written by other software
+│   ├── NewerFormatError   2 a newer release of sparta wrote the files
+│   └── LackingError       2 the index has no impacts, metadata or texts, which the request needs
+├── ModelError             2 the model folder cannot be used
+│   ├── ReplacedError      2 the files of a model changed while they were read, or since then
+│   └── ForkedError        2 a process was forked after OpenVINO compiled a network (sparta.runtime.processor)
+├── JavaError              1 there is no usable Java runtime, or Java failed
+├── StorageError           1 the disk is full or fails, or a file cannot be opened or written
+├── ServerError            1 a server cannot be reached, or fails to answer a request
+└── MissingPackageError    1 an optional Python package is not installed
+
+`hybrid.service.errors` adds errors of HTTP requests.
 
 A message says what was expected, what was found, where, and what to do.
 """
