@@ -18,8 +18,8 @@ from hybrid.answering.answers import (
     combine,
     folded_texts,
     ranker_scores,
-    rerank_shares,
-    with_share,
+    rerank_offsets,
+    with_offset,
 )
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
 from hybrid.retrieval.fusion import CANDIDATES
@@ -140,7 +140,7 @@ class Answerer(Closing):
         n = whole("n", n)
         texts, scores = [text_of(hit) for hit in hits], [hit.score for hit in hits]
         passage_scores = ranker_scores(scores)
-        shares = rerank_shares(scores) if self._is_reranked else [0.0] * len(hits)
+        offsets = rerank_offsets(scores) if self._is_reranked else [0.0] * len(hits)
         if texts and not any(text.text for text in texts):
             raise no_texts()
         fold = language_of(self.language).fold
@@ -160,7 +160,7 @@ class Answerer(Closing):
                 is_repeated = text in spans_by_text
                 if not is_repeated:
                     spans_by_text[text] = next(reading)
-                spans.append(with_share(spans_by_text[text], shares[position]))
+                spans.append(with_offset(spans_by_text[text], offsets[position]))
                 if is_repeated or self.config.combines_mentions:
                     continue
                 # The same text under another title has overlapping answers: combine from the first passage.

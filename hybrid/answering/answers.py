@@ -130,26 +130,26 @@ def ranker_scores(scores: Sequence[float]) -> list[float]:
     return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
 
-RERANK_SHARE = 0.1
-"""The share of a cross-encoder's score in the scores of a passage's spans (decision 0046 has the figures)."""
+RERANK_WEIGHT = 0.1
+"""The weight of a cross-encoder's score in the scores of a passage's spans (figures: decision 0046)."""
 
 
-def rerank_shares(scores: Sequence[float]) -> list[float]:
+def rerank_offsets(scores: Sequence[float]) -> list[float]:
     """Return what a cross-encoder's scores add to the spans of each passage: 0 for the best one, else less.
 
-    The scores are log odds, as those of spans. If a cross-encoder gives probabilities, the share hardly
+    The scores are log odds, as those of spans. If a cross-encoder gives probabilities, the offset hardly
     counts.
     """
     highest = max(scores, default=0.0)
-    return [RERANK_SHARE * (score - highest) for score in scores]
+    return [RERANK_WEIGHT * (score - highest) for score in scores]
 
 
-def with_share(spans: Sequence[Span], share: float) -> Sequence[Span]:
-    """Return the spans of a passage with a share of the cross-encoder's score in their scores."""
-    return [span._replace(score=span.score + share) for span in spans] if share else spans
+def with_offset(spans: Sequence[Span], offset: float) -> Sequence[Span]:
+    """Return the spans of a passage with an offset added to their scores."""
+    return [span._replace(score=span.score + offset) for span in spans] if offset else spans
 
 
-class Share(NamedTuple):
+class SpanProbabilities(NamedTuple):
     """The answer key of a span, the span's probability as a mention, and the probability of its answer."""
 
     key: str
@@ -157,10 +157,10 @@ class Share(NamedTuple):
     answer: float
 
 
-def reader_shares(
+def span_probabilities(
     config: ReaderConfig, texts: Sequence[Text], spans: Sequence[Sequence[Span]], language: str = "en"
-) -> list[list[Share]]:
-    """Return the shares of each passage's spans: probabilities as a mention and as an answer.
+) -> list[list[SpanProbabilities]]:
+    """Return the probabilities of each passage's spans: as a mention and as an answer.
 
     Platt scaling of a span's score gives the probability that the mention is correct in its passage. By
     default this is also the answer's probability, so that the best mention counts, as in SPARTA's code. With
@@ -175,7 +175,10 @@ def reader_shares(
     mentions = [[probability(config.passage, span.score) for span in text_spans] for text_spans in spans]
     if not config.combines_mentions:
         return [
-            [Share(key, mention, mention) for key, mention in zip(text_keys, probabilities, strict=True)]
+            [
+                SpanProbabilities(key, mention, mention)
+                for key, mention in zip(text_keys, probabilities, strict=True)
+            ]
             for text_keys, probabilities in zip(keys, mentions, strict=True)
         ]
     distinct_texts: dict[Text, tuple[list[str], Sequence[Span]]] = {}
@@ -189,7 +192,10 @@ def reader_shares(
     else:
         answers = _added_odds(config.passage, spans_by_text)
     return [
-        [Share(key, mention, answers[key]) for key, mention in zip(text_keys, probabilities, strict=True)]
+        [
+            SpanProbabilities(key, mention, answers[key])
+            for key, mention in zip(text_keys, probabilities, strict=True)
+        ]
         for text_keys, probabilities in zip(keys, mentions, strict=True)
     ]
 
@@ -249,35 +255,37 @@ def combine(
 
     Mentions with the same `answer_key` form one answer, shown at the mention with the best score. If mentions
     of different answers overlap in a text, only the mention of the best answer is shown; the other mentions
-    still count in `reader_shares`. Answers with equal scores are ordered by the passage's rank, then by the
-    reader's probability, then by position in the text.
+    still count in `span_probabilities`. Answers with equal scores are ordered by the passage's rank, then by
+    the reader's probability, then by position in the text.
 
     :param spans: the reader's spans of the first passages; later passages may be unread
     """
-    shares = reader_shares(config, texts, spans, language)
+    estimates = span_probabilities(config, texts, spans, language)
     mentions = [
-        ((1 - weight) * share.mention + weight * passage_scores[position], position, span, share)
-        for position, spans_and_shares in enumerate(zip(spans, shares, strict=True))
-        for span, share in zip(*spans_and_shares, strict=True)
+        ((1 - weight) * estimate.mention + weight * passage_scores[position], position, span, estimate)
+        for position, spans_and_estimates in enumerate(zip(spans, estimates, strict=True))
+        for span, estimate in zip(*spans_and_estimates, strict=True)
     ]
     # for each answer key: the best mention's score, and the score of that mention's passage
     best_mentions: dict[str, tuple[float, float]] = {}
-    for mention_score, position, _, share in mentions:
-        best_mentions[share.key] = max(
-            (mention_score, passage_scores[position]), best_mentions.get(share.key, (-1.0, 0.0))
+    for mention_score, position, _, estimate in mentions:
+        best_mentions[estimate.key] = max(
+            (mention_score, passage_scores[position]), best_mentions.get(estimate.key, (-1.0, 0.0))
         )
     candidates: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
-    for mention_score, position, span, share in mentions:
+    for mention_score, position, span, estimate in mentions:
         text, ranker = texts[position], passage_scores[position]
-        score = (1 - weight) * share.answer + weight * ranker
+        score = (1 - weight) * estimate.answer + weight * ranker
         location = hits[position].passage_id, text.title, text.text, span.start, span.end
-        answer = Answer(text.text[span.start : span.end], score, *location, share.answer, ranker)
-        best_passage_score = best_mentions[share.key][1]
+        answer = Answer(text.text[span.start : span.end], score, *location, estimate.answer, ranker)
+        best_passage_score = best_mentions[estimate.key][1]
         answer_score = (
-            (1 - weight) * share.answer + weight * best_passage_score if config.combines_mentions else score
+            (1 - weight) * estimate.answer + weight * best_passage_score
+            if config.combines_mentions
+            else score
         )
-        order = -answer_score, -mention_score, position, -share.mention, span.start
-        candidates.append((order, share.key, answer))
+        order = -answer_score, -mention_score, position, -estimate.mention, span.start
+        candidates.append((order, estimate.key, answer))
     best: dict[str, Answer] = {}
     shown_answers: dict[str, list[Answer]] = defaultdict(list)  # by passage text
     for _, key, answer in sorted(candidates, key=itemgetter(0)):

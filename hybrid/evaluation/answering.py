@@ -17,8 +17,8 @@ from hybrid.answering.answers import (
     combine,
     folded_texts,
     ranker_scores,
-    rerank_shares,
-    with_share,
+    rerank_offsets,
+    with_offset,
 )
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.rankings import Retrieved
@@ -175,7 +175,7 @@ class Readings:
         spans = self._spans_of(query_id, texts)
         scores = [passage.score for passage in best]
         if is_reranked:
-            spans = [*map(with_share, spans, rerank_shares(scores))]
+            spans = [*map(with_offset, spans, rerank_offsets(scores))]
         answers = combine(self.config, hits, texts, ranker_scores(scores), spans, weight, 1, self.language)
         return answers[0] if answers else None
 

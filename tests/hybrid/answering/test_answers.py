@@ -17,9 +17,9 @@ from hybrid.answering.answers import (
     combine,
     probability,
     ranker_scores,
-    reader_shares,
-    rerank_shares,
-    with_share,
+    rerank_offsets,
+    span_probabilities,
+    with_offset,
 )
 from hybrid.answering.path_answerer import PathAnswerer
 from sparta.api import Index
@@ -77,7 +77,7 @@ def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
     spans = [[Span(0, 0, 8, 0.5)], [Span(1, 0, 4, 1.0), Span(1, 8, 12, 0.7)]]
     total = 1 + math.exp(1.0) + math.exp(2.0) + math.exp(1.4)
     moon = (math.exp(1.0) + math.exp(2.0)) / total
-    found = [[one.answer for one in own] for own in reader_shares(config, texts, spans)]
+    found = [[one.answer for one in own] for own in span_probabilities(config, texts, spans)]
     assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
 
 
@@ -85,8 +85,8 @@ def test_a_text_that_two_hits_share_adds_up_once() -> None:
     config = ReaderConfig(global_tokens=2)
     text, other = Text("the Moon"), Text("Mars")
     one, two = [Span(0, 0, 8, 0.5)], [Span(0, 0, 4, 0.5)]
-    [[alone], *_] = reader_shares(config, [text, other], [one, two])
-    [[first], [second], _] = reader_shares(config, [text, text, other], [one, one, two])
+    [[alone], *_] = span_probabilities(config, [text, other], [one, two])
+    [[first], [second], _] = span_probabilities(config, [text, text, other], [one, one, two])
     assert alone == first == second
 
 
@@ -133,7 +133,7 @@ def test_an_answer_has_the_rankers_score_of_the_passage_that_is_shown() -> None:
 def test_one_text_under_two_titles_adds_up_once() -> None:
     config = ReaderConfig(passage=Calibration(1.0, 0.0), sum_mentions=True)
     texts = [Text("the Moon", "one"), Text("the Moon", "two")]
-    shares = reader_shares(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
+    shares = span_probabilities(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
     assert [one.answer for own in shares for one in own] == [pytest.approx(sigmoid(1.0))] * 2
 
 
@@ -244,8 +244,8 @@ def test_stopping_early_changes_no_answer(weight: float, answer: Calibration | N
             )
             found = answerer.answer("?", n)
             texts, scores = [text_of(one) for one in hits], [one.score for one in hits]
-            shares = rerank_shares(scores) if rerank_depth else [0.0] * 20
-            all_spans = [with_share(spans[t.text], share) for t, share in zip(texts, shares, strict=True)]
+            offsets = rerank_offsets(scores) if rerank_depth else [0.0] * 20
+            all_spans = [with_offset(spans[t.text], offset) for t, offset in zip(texts, offsets, strict=True)]
             everything = combine(config, hits, texts, ranker_scores(scores), all_spans, weight, n)
             assert found == everything
             assert answerer.counts.retrieved == 20
