@@ -228,13 +228,13 @@ def train(training: _Training) -> None:
 
     train = train_dense
     if learning.two_stages:
-        collection = _passages_of(learning.index) if learning.index else []
+        collection = _read_collection(learning.index) if learning.index else []
         train = partial(train_in_two_stages, only_p2=learning.p2_alone, collection=collection)
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))
 
 
-def _passages_of(index: Path) -> list[Passage]:
+def _read_collection(index: Path) -> list[Passage]:
     """Return the passages of an index."""
     from hybrid.replications.skill_mining import passages_of
     from sparta.search.searcher import Searcher

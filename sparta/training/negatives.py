@@ -138,7 +138,7 @@ class _Excluded:
         )
 
 
-class Bm25:
+class Bm25Vectorizer:
     """BM25 over wordpieces (k1 0.9, b 0.4, Anserini's values), for negatives and as a teacher."""
 
     k1, b = 0.9, 0.4
@@ -151,7 +151,7 @@ class Bm25:
         self.mean_length = max(1.0, float(counts.sum()) / max(1, len(texts)))
 
     @staticmethod
-    def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25:
+    def of_sets(sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> Bm25Vectorizer:
         """Return BM25 with the document frequencies and the mean length of all training texts."""
         texts = {
             f"{paragraph.title} {paragraph.text}"
@@ -159,7 +159,7 @@ class Bm25:
             if not data.dev
             for paragraph in data.paragraphs
         }
-        return Bm25(sorted(texts), tokenizer)
+        return Bm25Vectorizer(sorted(texts), tokenizer)
 
     def weigh(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
         """Return each wordpiece's contribution to a question's score, `(n_texts, vocabulary) float32`."""

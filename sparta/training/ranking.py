@@ -19,7 +19,14 @@ from sparta.models.query_encoder import QueryTokenizer
 from sparta.neural.inputs import InputLayout
 from sparta.training.batches import Batch, make_batch
 from sparta.training.metrics import RECIPROCAL, Measure, measure_named, shown
-from sparta.training.negatives import Bm25, Scorer, bag_matrix, mine, read_negatives, write_negatives
+from sparta.training.negatives import (
+    Bm25Vectorizer,
+    Scorer,
+    bag_matrix,
+    mine,
+    read_negatives,
+    write_negatives,
+)
 from sparta.training.options import TrainerConfig, TrainerState
 from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
 from sparta.training.run import TrainingRun
@@ -95,7 +102,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
 
     def _with_bm25_negatives(self, data: ParagraphSet) -> ParagraphSet:
         texts = [f"{paragraph.title} {paragraph.text}" for paragraph in data.paragraphs]
-        columns = Bm25(texts, self.tokenizer).weigh(texts).T.tocsr()
+        columns = Bm25Vectorizer(texts, self.tokenizer).weigh(texts).T.tocsr()
         return mine(data, lambda encoded: (bag_matrix(encoded, self.tokenizer) @ columns).toarray())
 
     # ------------------------------------------------------------------ for subclasses

@@ -31,7 +31,7 @@ from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import read_json
-from sparta.training.negatives import Bm25, bag_matrix
+from sparta.training.negatives import Bm25Vectorizer, bag_matrix
 from sparta.training.paragraphs import ParagraphSet, name_and_weight
 
 BM25 = "bm25"
@@ -154,7 +154,7 @@ class LexicalTeacher:
     reads_context = False
 
     def __init__(self, sets: Sequence[ParagraphSet], tokenizer: QueryTokenizer) -> None:
-        self.bm25 = Bm25.of_sets(sets, tokenizer)
+        self.bm25 = Bm25Vectorizer.of_sets(sets, tokenizer)
         self.tokenizer = tokenizer
 
     def scores(self, questions: Sequence[str], candidates: Sequence[Passage]) -> torch.Tensor:

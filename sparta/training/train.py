@@ -18,7 +18,7 @@ from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, Lexical
 from sparta.neural.processes import training_device
 from sparta.neural.stored import check_length
-from sparta.training.negatives import Bm25
+from sparta.training.negatives import Bm25Vectorizer
 from sparta.training.options import SpartaRecipe, TrainResult, fields_of
 from sparta.training.paragraphs import ParagraphSet
 from sparta.training.ranking import table_of
@@ -149,7 +149,7 @@ def _form_of(config: SpartaConfig) -> dict[str, Any]:
 
 def _add_lexical(model: SpartaModel, sets: Sequence[ParagraphSet]) -> None:
     """Add gains to the model: an occurrence of a term is worth a share of its inverse document frequency."""
-    bm25 = Bm25.of_sets(sets, model.query_tokenizer())
+    bm25 = Bm25Vectorizer.of_sets(sets, model.query_tokenizer())
     gains = torch.zeros(len(model.term_matrix()))
     gains[: len(bm25.idf)] = LEXICAL_START * torch.from_numpy(bm25.idf)
     model.add_lexical(Lexical(round(bm25.mean_length, 1), bm25.k1, bm25.b), gains)

@@ -114,7 +114,7 @@ def _line_outcomes(
             rows = joined_rows(lines, delimiter)
     line_number, name = 0, shown_name(path)
     for line_number, line in rows:
-        outcomes = _passages_of(parse, line, f"{name}:{line_number}", fields)
+        outcomes = _parse_record(parse, line, f"{name}:{line_number}", fields)
         for outcome in outcomes:
             yield len(line) // len(outcomes), outcome
     if not line_number:
@@ -142,7 +142,7 @@ def table_outcomes(path: str, fields: Fields) -> Iterator[tuple[int, Outcome]]:
                 row.where = where
                 yield stored_bytes, row
                 continue
-            for outcome in _passages_of(parse_object, row, where, fields):
+            for outcome in _parse_record(parse_object, row, where, fields):
                 yield stored_bytes, outcome
     if not number:
         raise no_records(path)
@@ -157,7 +157,7 @@ def _list_outcomes(
         with input_errors(path), open_decompressed(path, tally, opened) as stream:
             for number, (_, element) in enumerate(placed_elements(stream, is_checked=False), 1):
                 line = element.encode("utf-8", "surrogatepass")
-                for outcome in _passages_of(parse_object, line, f"{shown_name(path)}:{number}", fields):
+                for outcome in _parse_record(parse_object, line, f"{shown_name(path)}:{number}", fields):
                     yield len(line), outcome
     except RecursionError:
         raise InputError(
@@ -235,7 +235,7 @@ def text_file(
         return {**record, "id": passage_id, "title": title, "text": record["text"].strip()}
 
     if documents:
-        return len(data), _passages_of(parse, b"", where)[0]
+        return len(data), _parse_record(parse, b"", where)[0]
     if unsupported := unread_form(data, path):
         description, conversion = unsupported
         detail = f"expected UTF-8 text, found {description}"
@@ -244,7 +244,7 @@ def text_file(
         bad = zero_bytes()
         bad.where = where
         return len(data), bad
-    return len(data), _passages_of(parse, data, where)[0]
+    return len(data), _parse_record(parse, data, where)[0]
 
 
 def _check_file_name(passage_id: str) -> None:
@@ -264,7 +264,7 @@ def _in_utf8(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _passages_of(
+def _parse_record(
     parse: Callable[[str], Mapping[str, Any]], line: bytes, where: str, fields: Fields = USUAL_FIELDS
 ) -> list[Outcome]:
     """Return the passages of a record as a list; a bad record gives its error as the only element.
@@ -309,7 +309,7 @@ def record_outcomes(record: object, number: int, fields: Fields) -> list[Outcome
 
 def object_outcomes(record: Mapping[str, Any], where: str, fields: Fields) -> list[Outcome]:
     """Return the passages of a record in memory, or its error."""
-    return _passages_of(lambda _: as_object(record), b"", where, fields)
+    return _parse_record(lambda _: as_object(record), b"", where, fields)
 
 
 def _checked(passage: Passage, where: str) -> Outcome:

@@ -20,7 +20,7 @@ from dense.training.train import Recipe, train_dense
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.training.negatives import Bm25, mine
+from sparta.training.negatives import Bm25Vectorizer, mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 from tests.dense.training.recipes import USUAL, questions_on, trained
 from tests.programs import dense
@@ -138,7 +138,7 @@ def test_mining_with_bm25_takes_bounded_memory(tiny_tokenizer: Any, words: list[
     texts = [" ".join(rng.choice(vocabulary, 150)) for _ in range(300)]
     tokenizer = QueryTokenizer(tiny_tokenizer)
     tracemalloc.start()
-    Bm25(texts, tokenizer).weigh(texts)
+    Bm25Vectorizer(texts, tokenizer).weigh(texts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.3 * 4e6
