@@ -7,14 +7,14 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched
 from pathlib import Path
 from typing import Any, TextIO
 
 from sparta.base.errors import InputError
 from sparta.base.files import atomic_path
-from sparta.base.records import Advance, Hit, Query
+from sparta.base.records import Advance, Hit, Passage, Query
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import has_answer, without_labels
 from sparta.data.jsonlist import json_list
@@ -22,13 +22,11 @@ from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.search.searcher import Searcher
-from sparta.training.formats import DPR_FORM, context_in_file
+from sparta.training.formats import DPR_FORM, dpr_object, passage_in_file
 from sparta.training.known import Key, KnownAnswers, keys_of
 
 BM25 = "bm25"
 QUESTIONS_AT_ONCE = 256
-Context = dict[str, Any]
-"""A passage as DPR writes it: title, text, passage_id, score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,8 @@ class Question:
     answers: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
     excluded: frozenset[Key] = frozenset()
-    positives: tuple[Context, ...] = ()
-    negatives: tuple[Context, ...] = ()
+    positives: tuple[Passage, ...] = ()
+    negatives: tuple[Passage, ...] = ()
     match: str = ""
 
 
@@ -102,17 +100,17 @@ def questions_of_dpr(path: Path) -> Iterator[Question]:
     known = KnownAnswers()
 
     def add(record: Mapping[str, Any]) -> None:
-        known.add(str(record["question"]), map(context_in_file, record["positive_ctxs"]))
+        known.add(str(record["question"]), map(passage_in_file, record["positive_ctxs"]))
 
     def question(record: Mapping[str, Any]) -> Question:
         right = known.right(str(record["question"]))
-        hard_negatives = map(_context, record.get("hard_negative_ctxs", ()))
+        hard_negatives = map(_scored, record.get("hard_negative_ctxs", ()))
         return Question(
             str(record["question"]),
             answers_of(record.get("answers")),
             excluded=frozenset(right),
-            positives=tuple(map(_context, record["positive_ctxs"])),
-            negatives=tuple(context for context in hard_negatives if right.isdisjoint(_keys(context))),
+            positives=tuple(map(_scored, record["positive_ctxs"])),
+            negatives=tuple(p for p in hard_negatives if right.isdisjoint(keys_of(p))),
             match=str(record.get("match") or ""),
         )
 
@@ -209,7 +207,7 @@ class Miner:
     def write(
         self,
         question: Question,
-        positives: Sequence[Context],
+        positives: Sequence[Passage],
         hits: Sequence[Hit],
         extra_fields: Mapping[str, Any] | None = None,
     ) -> None:
@@ -229,15 +227,15 @@ class Miner:
             "question": question.text,
             "answers": list(question.answers),
             **({"match": match} if match != "string" else {}),
-            "positive_ctxs": list(positives),
+            "positive_ctxs": [*map(dpr_object, positives)],
             "negative_ctxs": [],
-            "hard_negative_ctxs": negatives,
+            "hard_negative_ctxs": [*map(dpr_object, negatives)],
         }
         self.out({**record, **(extra_fields or {})})
         self.report.written += 1
         self.report.negatives += len(negatives)
 
-    def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Context], list[Hit]]]:
+    def ranked(self, block: Sequence[Question]) -> Iterator[tuple[Question, list[Passage], list[Hit]]]:
         """Yield each question with its positives and the channel's hits."""
         hits = self._search(self.searcher, [question.text for question in block])
         unjudged = [i for i, item in enumerate(block) if not item.positives and not item.judged]
@@ -254,44 +252,44 @@ class Miner:
         rankings = searcher.batch_search(texts, query_ids, self.options.depth, self.options.threads)
         return [rankings[name] for name in query_ids]
 
-    def _positives(self, question: Question, lexical: Sequence[Hit]) -> list[Context]:
+    def _positives(self, question: Question, lexical: Sequence[Hit]) -> list[Passage]:
         if question.positives:
             return list(question.positives)
         if question.judged:
             docids = [docid for docid in self.lexical.docids(list(question.judged)) if docid >= 0]
-            return [_context(record, passage_id=record["id"]) for record in self.lexical.records(docids)]
+            return [_scored({**r, "passage_id": r["id"]}) for r in self.lexical.records(docids)]
         for hit in lexical:
-            passage = _context_of_hit(hit)
+            passage = _passage_of(hit)
             if self._answers(question, passage):
                 return [passage]
         return []
 
-    def _answers(self, question: Question, passage: Context) -> bool:
+    def _answers(self, question: Question, passage: Passage) -> bool:
         language = self.lexical.language
         answers = without_labels(question.answers)
-        return has_answer(passage["text"], answers, match=self._match(question), language=language)
+        return has_answer(passage.text, answers, match=self._match(question), language=language)
 
     def _match(self, question: Question) -> str:
         """Return the way to search for a question's answers, as in `has_answer`."""
         return question.match or self.options.match
 
     def negatives(
-        self, question: Question, positives: Sequence[Context], hits: Sequence[Hit]
-    ) -> list[Context]:
+        self, question: Question, positives: Sequence[Passage], hits: Sequence[Hit]
+    ) -> list[Passage]:
         """Return the first hits that are no positive or duplicate and, without `with_answers`, no answer."""
         used_keys: set[Key] = {
             *question.judged,
             *question.excluded,
-            *(key for positive in positives for key in _keys(positive)),
+            *(key for positive in positives for key in keys_of(positive)),
         }
-        negatives: list[Context] = []
+        negatives: list[Passage] = []
         for hit in hits:
             if len(negatives) == self.options.negatives:
                 break
-            passage = _context_of_hit(hit)
+            passage = _passage_of(hit)
             answers = not self.options.with_answers and self._answers(question, passage)
-            if used_keys.isdisjoint(_keys(passage)) and not answers:
-                used_keys.update(_keys(passage))
+            if used_keys.isdisjoint(keys_of(passage)) and not answers:
+                used_keys.update(keys_of(passage))
                 negatives.append(passage)
         return negatives
 
@@ -305,28 +303,21 @@ def open_channel(index: Path | None, channel: str) -> Any:
     return Searcher(index, channel=channel)
 
 
-def _context_of_hit(hit: Hit) -> Context:
-    record = {**hit.metadata, "title": hit.title, "text": hit.text}
-    return _context(record, passage_id=hit.passage_id, score=hit.score)
+def _passage_of(hit: Hit) -> Passage:
+    return Passage(hit.passage_id, hit.text, hit.title, record={"score": float(hit.score)})
 
 
-def _context(record: Mapping[str, Any], passage_id: str = "", score: float | None = None) -> Context:
-    """Return a record, or a passage of DPR's file, in DPR's format."""
-    stored = context_in_file(record)
-    context = {**stored._asdict(), "passage_id": passage_id or stored.passage_id}
-    score = record.get("score") if score is None else score
-    return context if score is None else {**context, "score": float(score)}
+def _scored(stored: Mapping[str, Any]) -> Passage:
+    """Return a passage of DPR's JSON, with its score in the record if it has one."""
+    passage, score = passage_in_file(stored), stored.get("score")
+    return passage if score is None else replace(passage, record={"score": float(score)})
 
 
-def _keys(passage: Context) -> tuple[Key, ...]:
-    return keys_of(passage["text"], passage["passage_id"])
-
-
-def distinct(passages: Iterable[Context]) -> list[Context]:
+def distinct(passages: Iterable[Passage]) -> list[Passage]:
     """Return the passages without duplicates of title and text, in order."""
-    first: dict[tuple[str, str], Context] = {}
+    first: dict[tuple[str, str], Passage] = {}
     for passage in passages:
-        first.setdefault((passage["title"], passage["text"]), passage)
+        first.setdefault((passage.title, passage.text), passage)
     return list(first.values())
 
 

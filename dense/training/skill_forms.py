@@ -17,7 +17,6 @@ from sparta.base.remedies import Command, remedy
 from sparta.data.kilt import Provenance, evidence_of, well_mapped
 from sparta.data.languages import DEFAULT_LANGUAGE, language_of
 from sparta.data.parsing import string_field
-from sparta.training.known import Context
 
 PARAGRAPHS, TABLE_ROWS, KILT, PAIRS = "paragraphs with links", "table rows with links", "KILT rows", "pairs"
 PASSAGES = "passages without questions"
@@ -269,22 +268,20 @@ def _merge_spans(drafts: Iterable[Draft]) -> Iterator[Draft]:
 
 def _pair(record: Record) -> Iterator[Draft]:
     text, passage_id = str(record.get("context") or record["positive"]), str(record.get("passage_id") or "")
-    first = Context(str(record.get("title") or ""), text, passage_id)
+    first = Passage(passage_id, text, str(record.get("title") or ""))
     negative_texts = record.get("negative") or ()
     negatives = [
-        Context("", str(negative))
+        Passage("", str(negative))
         for negative in ([negative_texts] if isinstance(negative_texts, str) else negative_texts)
     ]
     negatives += record.get("negative_ctxs") or ()
-    positives, negative_passages = map(_passages, (record.get("positive_ctxs") or [first], negatives))
-    [evidence] = _passages([record["evidence"]]) if record.get("evidence") else [None]
     yield Draft(
-        record["question"], positives, negative_passages, evidence, answers=record.get("answers") or ()
+        record["question"],
+        tuple(record.get("positive_ctxs") or [first]),
+        tuple(negatives),
+        record.get("evidence"),
+        answers=record.get("answers") or (),
     )
-
-
-def _passages(contexts: Iterable[Context]) -> tuple[Passage, ...]:
-    return tuple(Passage(context.passage_id, context.text, context.title) for context in contexts)
 
 
 def _hop_pair(record: Record) -> Iterator[Draft]:

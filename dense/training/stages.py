@@ -89,12 +89,12 @@ def _with_collection(data: ParagraphSet, collection: Sequence[Passage]) -> Parag
     if not collection:
         return data
     language = language_of(data.known.language)
-    known = {key for paragraph in data.paragraphs for key in keys_of(paragraph.text, paragraph.passage_id)}
+    known = {key for paragraph in data.paragraphs for key in keys_of(paragraph.whole())}
     known.update(data.known.all_right())  # also the whole text of a truncated paragraph
     folded = (
         Paragraph(item.text, item.title, passage_id=item.passage_id).folded(language) for item in collection
     )
-    passages = tuple(item for item in folded if known.isdisjoint(keys_of(item.text, item.passage_id)))
+    passages = tuple(item for item in folded if known.isdisjoint(keys_of(item.whole())))
     shifted = tuple(tuple(len(passages) + i for i in numbers) for numbers in data.hard_negatives)
     negatives = (*((),) * len(passages), *shifted) if shifted else ()
     return replace(data, paragraphs=(*passages, *data.paragraphs), hard_negatives=negatives)

@@ -17,7 +17,6 @@ from dense.models.skill_config import LINK
 from dense.training.mining import (
     BM25,
     QUESTIONS_AT_ONCE,
-    Context,
     Miner,
     MiningOptions,
     MiningReport,
@@ -31,6 +30,7 @@ from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
 from sparta.index.inputs.impact_batches import stored_title
 from sparta.search.searcher import Searcher
+from sparta.training.formats import dpr_object
 from sparta.training.known import Key, keys_of
 
 if TYPE_CHECKING:
@@ -69,20 +69,19 @@ def mine_skill(
             positive_keys = _right_of(skill_set.examples)
             for block in batched(skill_set.examples, QUESTIONS_AT_ONCE):
                 for example, hits in zip(block, search(block, options.depth, options.threads), strict=True):
-                    negatives = tuple(map(_context, example.negatives))
                     question = Question(
                         _query(example, skill),
                         example.answers,
                         (),
                         positive_keys[_name(example)],
                         (),
-                        negatives,
+                        example.negatives,
                     )
                     if skill == LINK:
                         titles = {passage.title for passage in example.positives}
                         hits = [hit for hit in hits if hit.title not in titles]
-                    evidence = {"evidence": _context(example.evidence)} if example.evidence else {}
-                    miner.write(question, [*map(_context, example.positives)], hits, evidence)
+                    evidence = {"evidence": dpr_object(example.evidence)} if example.evidence else {}
+                    miner.write(question, example.positives, hits, evidence)
                 options.advance(len(block))
     return miner.report
 
@@ -169,10 +168,6 @@ def _right_of(examples: Sequence[SkillExample]) -> dict[tuple[str, object], froz
     keys_by_query: dict[tuple[str, object], set[Key]] = {}
     for example in examples:
         passages = [*example.positives, *filter(None, [example.evidence])]
-        passage_keys = (key for passage in passages for key in keys_of(passage.text, passage.passage_id))
+        passage_keys = (key for passage in passages for key in keys_of(passage))
         keys_by_query.setdefault(_name(example), set()).update(passage_keys)
     return {name: frozenset(passage_keys) for name, passage_keys in keys_by_query.items()}
-
-
-def _context(passage: Passage) -> Context:
-    return {"title": passage.title, "text": passage.text, "passage_id": passage.passage_id}

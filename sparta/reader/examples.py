@@ -16,7 +16,7 @@ from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import QuestionedText, answers_of, read_mrqa, read_squad, reported, stored_form
 from sparta.data.sentences import stripped
 from sparta.reader.records import Text
-from sparta.training.formats import DPR_FORM, context_in_file, form_of
+from sparta.training.formats import DPR_FORM, form_of, passage_in_file
 from sparta.training.known import KnownAnswers, keys_of
 from sparta.training.paragraphs import context_of
 
@@ -95,7 +95,7 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
     known_answers = KnownAnswers()
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            known_answers.add(_text(record["question"]), map(context_in_file, record["positive_ctxs"]))
+            known_answers.add(_text(record["question"]), map(passage_in_file, record["positive_ctxs"]))
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             contexts = [
@@ -105,7 +105,7 @@ def _dpr_examples(path: Path, language: str) -> Iterator[ReadingExample]:
             ]
             question, answers = _text(record["question"]), _answers_of(record["answers"])
             texts = [_passage_text(context) for context in contexts]
-            keys = [keys_of(p.text, p.passage_id) for p in map(context_in_file, contexts)]
+            keys = [*map(keys_of, map(passage_in_file, contexts))]
             match = str(record.get("match") or "string")
             spans = [
                 tuple(answer_spans(text.text, answers, match=match, language=language)) for text in texts

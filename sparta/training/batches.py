@@ -49,7 +49,7 @@ class SampledNegatives:
             for question, sentence in paragraph.questions:
                 gold = first + max(sentence, 0)
                 self.questions.append((question, gold))
-                self.answers.setdefault(question, set()).update(_keys(self.candidates[gold]))
+                self.answers.setdefault(question, set()).update(keys_of(self.candidates[gold]))
 
     def draw(self, rng: random.Random, n: int) -> Batch:
         """Return a batch of `n` questions; each question masks the other questions' candidates."""
@@ -81,7 +81,7 @@ class SampledNegatives:
         return negatives
 
     def _answers(self, i: int, question: str) -> bool:
-        keys = _keys(self.candidates[i])
+        keys = keys_of(self.candidates[i])
         return not (self.answers[question].isdisjoint(keys) and self.known.right(question).isdisjoint(keys))
 
 
@@ -123,7 +123,7 @@ def make_batch(
         for question, sentence in queries:
             positives = {n_sentences + number} if sentence < 0 else {n_sentences + number, first + sentence}
             answering.setdefault(question, set()).update(positives)
-    keys = [_keys(candidate) for candidate in candidates]
+    keys = [*map(keys_of, candidates)]
     candidates_by_key: dict[Key, list[int]] = {}
     for i, candidate_keys in enumerate(keys):
         for key in candidate_keys:
@@ -134,7 +134,3 @@ def make_batch(
         right_keys |= known.right(question) & candidates_by_key.keys() if known else set()
         masked.append(frozenset(i for key in right_keys for i in candidates_by_key[key]))
     return Batch(candidates, n_sentences, questions, gold_sentence, gold_paragraph, masked)
-
-
-def _keys(candidate: Passage) -> tuple[Key, ...]:
-    return keys_of(candidate.text, candidate.passage_id)

@@ -10,13 +10,14 @@ from typing import Any
 from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name
+from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
 from sparta.data.jsonlist import begins_list, json_list
 from sparta.data.parsing import decoded, parse_object, placed, string_field
 from sparta.data.qa_formats import stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
-from sparta.training.known import Context, Key, keys_of
+from sparta.training.known import Key, keys_of
 
 DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
 HARD_NEGATIVES = 100
@@ -115,10 +116,10 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
     """
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            positives = [*map(context_in_file, record["positive_ctxs"])]
+            positives = [*map(passage_in_file, record["positive_ctxs"])]
             if not positives:
                 continue
-            right_keys = {key for passage in positives for key in keys_of(passage.text, passage.passage_id)}
+            right_keys = {key for passage in positives for key in keys_of(passage)}
             hard_negatives = list(
                 _negatives_in(record.get("hard_negative_ctxs", ()), right_keys, HARD_NEGATIVES)
             )
@@ -135,24 +136,26 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                     *hard_negatives,
                     *_negatives_in(record.get("negative_ctxs", ()), right_keys, missing_negatives),
                 ],
-                "evidence": context_in_file(record["evidence"]) if record.get("evidence") else None,
+                "evidence": passage_in_file(record["evidence"]) if record.get("evidence") else None,
             }
 
 
-def context_in_file(context: Mapping[str, Any]) -> Context:
-    """Return a passage of DPR's JSON, whose id is `passage_id` or `psg_id`."""
-    passage_id = context.get("passage_id") or context.get("psg_id") or ""
-    return Context(str(context.get("title") or ""), str(context["text"]), str(passage_id))
+def passage_in_file(stored: Mapping[str, Any]) -> Passage:
+    """Return a passage of DPR's JSON, whose id is `passage_id` or `psg_id`; the id may be empty."""
+    passage_id = stored.get("passage_id") or stored.get("psg_id") or ""
+    return Passage(str(passage_id), str(stored["text"]), str(stored.get("title") or ""))
 
 
-def _negatives_in(
-    contexts: Iterable[Mapping[str, Any]], right_keys: Set[Key], limit: int
-) -> Iterator[Context]:
+def dpr_object(passage: Passage) -> dict[str, Any]:
+    """Return a passage as DPR's JSON has it: title, text, passage_id, and the score in its record, if any."""
+    fields = {"title": passage.title, "text": passage.text, "passage_id": passage.passage_id}
+    return fields if "score" not in passage.record else {**fields, "score": passage.record["score"]}
+
+
+def _negatives_in(stored: Iterable[Mapping[str, Any]], right_keys: Set[Key], limit: int) -> Iterator[Passage]:
     """Yield the first `limit` passages that share no key with the right passages."""
-    negatives = (
-        c for c in map(context_in_file, contexts) if right_keys.isdisjoint(keys_of(c.text, c.passage_id))
-    )
-    return islice(negatives, limit)
+    passages = map(passage_in_file, stored)
+    return islice((p for p in passages if right_keys.isdisjoint(keys_of(p))), limit)
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
@@ -176,5 +179,5 @@ def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:
                 "title": passage.title,
                 "positive": passage.text,
                 "passage_id": passage.passage_id,
-                "negative_ctxs": [Context(n.title, n.text, n.passage_id) for n in negatives],
+                "negative_ctxs": [Passage(n.passage_id, n.text, n.title) for n in negatives],
             }

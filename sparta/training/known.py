@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparta.base.files import short_hash
+from sparta.base.records import Passage
 from sparta.data.answers import without_labels
 from sparta.data.languages import language_of
 
@@ -15,27 +17,20 @@ Key = str | bytes
 """The id of a passage, or the hash of its text."""
 
 
-class Context(NamedTuple):
-    """A passage in a training file; the id may be empty."""
-
-    title: str
-    text: str
-    passage_id: str = ""
-
-
-def keys_of(text: str, passage_id: str = "") -> tuple[Key, ...]:
-    """Return the keys of a passage: a hash of its text, and its id.
+def keys_of(passage: Passage) -> tuple[Key, ...]:
+    """Return the keys of a passage: a hash of its text, and its id, if it has one.
 
     Passages with a common key count as equal.
     """
-    digest = hashlib.blake2b(" ".join(text.split()).encode("utf-8", "surrogatepass"), digest_size=12).digest()
-    return (digest, passage_id) if passage_id else (digest,)
+    text = " ".join(passage.text.split()).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=12).digest()
+    return (digest, passage.passage_id) if passage.passage_id else (digest,)
 
 
-def whole_and_truncated(context: Context, max_characters: int | None) -> list[Context]:
+def whole_and_truncated(passage: Passage, max_characters: int | None) -> list[Passage]:
     """Return a passage, whole and truncated. Collections hold whole texts, trainings read truncated texts."""
-    parts = dict.fromkeys((context.text, context.text[:max_characters]))
-    return [context._replace(text=part) for part in parts if part.strip()]
+    parts = dict.fromkeys((passage.text, passage.text[:max_characters]))
+    return [replace(passage, text=part) for part in parts if part.strip()]
 
 
 class KnownAnswers:
@@ -53,7 +48,7 @@ class KnownAnswers:
     def add(
         self,
         question: str,
-        passages: Iterable[Context],
+        passages: Iterable[Passage],
         answers: Iterable[str] = (),
         *,
         match: str = "string",
@@ -63,7 +58,7 @@ class KnownAnswers:
         :param match: how the answers match texts, `string` or `regex`, as in `has_answer`
         """
         question = self._fold(question)
-        keys = (key for passage in passages for key in keys_of(self._fold(passage.text), passage.passage_id))
+        keys = (key for passage in passages for key in self._keys(passage))
         self._right.setdefault(question, set()).update(keys)
         if texts := without_labels(answers):
             self._answers[match].setdefault(question, {}).update(dict.fromkeys(texts))
@@ -71,15 +66,19 @@ class KnownAnswers:
     def add_record(self, record: Mapping[str, Any], max_characters: int) -> None:
         """Add the right passages and answers of a record, whole and truncated to `max_characters`."""
         positive, passage_id = str(record["positive"]), str(record.get("passage_id") or "")
-        context = str(record.get("context") or "")
-        passages = [Context("", positive, passage_id), Context("", context), *record.get("positive_ctxs", ())]
-        contexts = (
-            context
-            for passage in passages
-            for context in whole_and_truncated(passage._replace(text=passage.text.strip()), max_characters)
+        context = Passage("", str(record.get("context") or ""))
+        right = [Passage(passage_id, positive), context, *record.get("positive_ctxs", ())]
+        passages = (
+            part
+            for passage in right
+            for part in whole_and_truncated(replace(passage, text=passage.text.strip()), max_characters)
         )
         match = record.get("match", "string")
-        self.add(str(record["question"]), contexts, record.get("answers") or (), match=match)
+        self.add(str(record["question"]), passages, record.get("answers") or (), match=match)
+
+    def _keys(self, passage: Passage) -> tuple[Key, ...]:
+        """Return the keys of a passage with its text folded."""
+        return keys_of(Passage(passage.passage_id, self._fold(passage.text)))
 
     def all_right(self) -> Iterator[Key]:
         """Yield the keys of the right passages of all questions."""
@@ -89,9 +88,9 @@ class KnownAnswers:
         """Return the keys of the passages that answer a question."""
         return self._right.get(self._fold(question), frozenset())
 
-    def answers_all(self, questions: Iterable[str], text: str, passage_id: str = "") -> bool:
+    def answers_all(self, questions: Iterable[str], passage: Passage) -> bool:
         """Return whether a passage is known to answer all these questions."""
-        keys = keys_of(self._fold(text), passage_id)
+        keys = self._keys(passage)
         return all(not self.right(question).isdisjoint(keys) for question in questions)
 
     def answers(self, question: str, match: str = "string") -> Iterator[str]:

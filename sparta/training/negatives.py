@@ -94,7 +94,7 @@ class _Excluded:
 
     def __init__(self, data: ParagraphSet) -> None:
         self.paragraphs, self.language = data.paragraphs, data.known.language
-        keys = [keys_of(paragraph.text, paragraph.passage_id) for paragraph in data.paragraphs]
+        keys = [keys_of(paragraph.whole()) for paragraph in data.paragraphs]
         right_keys = {q: data.known.right(q) for paragraph in data.paragraphs for q, _ in paragraph.questions}
         paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}

@@ -20,7 +20,7 @@ from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import form_of, read_records
-from sparta.training.known import Context, KnownAnswers, whole_and_truncated
+from sparta.training.known import KnownAnswers, whole_and_truncated
 
 logger = logging.getLogger(__name__)
 
@@ -320,12 +320,12 @@ def _texts_by_sentence(
         for question, begins in answered:
             right = [(a, b) for a, b in sentences if any(a <= begin < b for begin in begins)]
             queries += [(question, span) for span in right[:1]]
-            known.add(question, [Context("", document.text[a:b]) for a, b in right])
+            known.add(question, [Passage("", document.text[a:b]) for a, b in right])
         for piece in cut(document.text, document.title, sentences, queries, longest, language):
             first = document.text.index(piece.text)
             for question, begins in answered:
                 if any(first <= begin < first + len(piece.text) for begin in begins):
-                    known.add(question, [Context("", piece.text)])
+                    known.add(question, [Passage("", piece.text)])
             yield piece
 
 
@@ -351,7 +351,7 @@ def _answered(
     document: QuestionedText, known: KnownAnswers, max_characters: int | None = None
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return the questions with an answer in the text, and the answers' offsets; add both to `known`."""
-    whole = Context(document.title, document.text)
+    whole = Passage("", document.text, document.title)
     for (_, question, begins), answers in zip(document.questions, document.named, strict=True):
         if question and begins:
             known.add(question, whole_and_truncated(whole, max_characters), answers)
@@ -455,7 +455,7 @@ def _negatives_of(positive: Paragraph, texts: Iterable[str], known: KnownAnswers
     """Yield texts as negatives, except texts that answer all questions of their positive."""
     questions = [question for question, _ in positive.questions]
     for text in texts:
-        if not known.answers_all(questions, text):
+        if not known.answers_all(questions, Passage("", text)):
             yield Paragraph(text, sentences=((0, len(text)),))
 
 
@@ -477,7 +477,7 @@ def _passages(
 ) -> Iterator[Paragraph]:
     """Yield whole texts with their questions; a text's negatives follow it, without questions."""
     queries: dict[tuple[str, str], dict[str, int]] = {}
-    negatives: dict[tuple[str, str], dict[Context, None]] = {}
+    negatives: dict[tuple[str, str], dict[Passage, None]] = {}
     ids: dict[tuple[str, str], str] = {}
     beyond = n_questions = 0
     for record in records:
@@ -492,10 +492,11 @@ def _passages(
         answer_starts[question] = min(answer_start, answer_starts.get(question, answer_start))
         ids.setdefault(key, str(record.get("passage_id") or ""))
         stored_negatives = record.get("negative_ctxs") or [
-            Context("", text) for text in _negatives(record, max_characters)
+            Passage("", text) for text in _negatives(record, max_characters)
         ]
         truncated = (
-            negative._replace(text=negative.text.strip()[:max_characters]) for negative in stored_negatives
+            Passage(negative.passage_id, negative.text.strip()[:max_characters], negative.title)
+            for negative in stored_negatives
         )
         negatives.setdefault(key, {}).update(dict.fromkeys(truncated))
     if beyond:
@@ -504,9 +505,8 @@ def _passages(
         title, text = key
         yield _whole_paragraph(text, title, questions, ids[key])
         for negative in negatives[key]:
-            if negative[:2] not in queries and not known.answers_all(
-                questions, negative.text, negative.passage_id
-            ):
+            is_positive = (negative.title, negative.text) in queries
+            if not is_positive and not known.answers_all(questions, negative):
                 yield Paragraph(negative.text, negative.title, passage_id=negative.passage_id)
 
 

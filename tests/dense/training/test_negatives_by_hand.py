@@ -19,7 +19,8 @@ from dense.training.mining import (
     questions_of_queries,
 )
 from dense.training.stages import DEPTH, second_stage_set
-from sparta.base.records import Hit, Query
+from sparta.base.records import Hit, Passage, Query
+from sparta.training.formats import dpr_object
 from sparta.training.negatives import mine
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
@@ -40,7 +41,7 @@ def mined(question: Question, *hits: tuple[str, str], most: int = 10) -> tuple[l
     miner = Miner(searcher, searcher, lambda _: None, MiningOptions(negatives=most, threads=1))
     ((_, positives, found),) = miner.ranked([question])
     negatives = miner.negatives(question, positives, found)
-    return [p["passage_id"] for p in positives], [n["passage_id"] for n in negatives]
+    return [p.passage_id for p in positives], [n.passage_id for n in negatives]
 
 
 def test_the_positive_is_the_first_passage_that_holds_an_answer() -> None:
@@ -49,7 +50,7 @@ def test_the_positive_is_the_first_passage_that_holds_an_answer() -> None:
 
 
 def test_a_gold_passage_is_no_negative_whatever_its_text() -> None:
-    gold = {"title": "", "text": "as the file has it", "passage_id": "g"}
+    gold = Passage("g", "as the file has it")
     hits = ("g", "as the index has it"), ("x", "as the file has it"), ("y", "other"), ("z", "other")
     assert mined(Question("q", positives=(gold,)), *hits) == (["g"], ["y"])
 
@@ -61,9 +62,20 @@ def test_gold_passages_of_other_records_are_no_negatives(tmp_path: Path) -> None
     path = tmp_path / "dpr.json"
     path.write_text(json.dumps([first, {"question": "q", "positive_ctxs": gold[1:]}]))
     question = next(iter(questions_of_dpr(path)))
-    assert [one["text"] for one in question.negatives] == ["x"]
+    assert [one.text for one in question.negatives] == ["x"]
     hits = ("2", "two in the index"), ("3", "three"), ("4", "four")
     assert mined(question, *hits)[1] == ["4"]
+
+
+def test_a_passage_of_a_file_is_written_with_its_score(tmp_path: Path) -> None:
+    scored = {"title": "T", "text": "a", "psg_id": 5, "score": "2.5", "other": 1}
+    path = tmp_path / "dpr.json"
+    path.write_text(json.dumps([{"question": "q", "positive_ctxs": [scored, {"text": "b"}]}]))
+    [question] = questions_of_dpr(path)
+    assert [*map(dpr_object, question.positives)] == [
+        {"title": "T", "text": "a", "passage_id": "5", "score": 2.5},
+        {"title": "", "text": "b", "passage_id": ""},
+    ]
 
 
 def test_judged_passages_of_the_same_text_count_for_all_its_queries() -> None:
@@ -74,19 +86,18 @@ def test_judged_passages_of_the_same_text_count_for_all_its_queries() -> None:
 
 
 def test_labels_exclude_no_passage() -> None:
-    gold = {"title": "", "text": "gold", "passage_id": "g"}
+    gold = Passage("g", "gold")
     assert mined(Question("q", ("no",), positives=(gold,)), ("a", "no text"), ("b", "b"))[1] == ["a", "b"]
 
 
 def test_no_more_negatives_than_wanted() -> None:
-    gold = {"title": "", "text": "gold", "passage_id": "g"}
+    gold = Passage("g", "gold")
     hits = [(str(i), f"text {i}") for i in range(5)]
     assert mined(Question("q", positives=(gold,)), *hits, most=3)[1] == ["0", "1", "2"]
 
 
 def test_given_negatives_come_before_mined_ones_that_repeat_them() -> None:
-    given = {"title": "", "text": "same", "passage_id": "given"}
-    again = {"title": "", "text": "same", "passage_id": "mined"}
+    given, again = Passage("given", "same"), Passage("mined", "same")
     assert distinct([given, again]) == [given]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sparta.base.errors import InputError
-from sparta.training.known import Context, KnownAnswers, keys_of
+from sparta.base.records import Passage
+from sparta.training.known import KnownAnswers, keys_of
 from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out, open_set
 
 WriteJsonl = Callable[[Path, list[Any]], Path]
@@ -56,8 +57,8 @@ def test_questions_of_a_dev_set_are_not_trained(write_jsonl: WriteJsonl, tmp_pat
 def test_a_right_passage_is_known_whole_and_truncated() -> None:
     known = KnownAnswers()
     known.add_record({"question": "q", "positive": "a b c d"}, 3)
-    assert known.right("q") == {*keys_of("a b c d"), *keys_of("a b")}
-    assert known.answers_all(["q"], "a b c d")
+    assert known.right("q") == {*keys_of(Passage("", "a b c d")), *keys_of(Passage("", "a b"))}
+    assert known.answers_all(["q"], Passage("", "a b c d"))
     assert set(known.all_right()) == known.right("q")
 
 
@@ -73,13 +74,12 @@ def test_a_long_paragraph_of_a_file_is_known_whole(form: str, tmp_path: Path) ->
     data = open_set(str(path), "passages", 1)
     [paragraph] = data.paragraphs
     assert len(paragraph.text) < len(text.strip())
-    assert data.known.answers_all(["q0", "q3"], text)
-    assert data.known.answers_all(["q0"], paragraph.text)
+    assert data.known.answers_all(["q0", "q3"], Passage("", text))
+    assert data.known.answers_all(["q0"], paragraph.whole())
 
 
 def test_a_whole_right_passage_of_a_collection_is_no_negative() -> None:
     from dense.training.stages import _with_collection
-    from sparta.base.records import Passage
 
     known = KnownAnswers()
     known.add_record({"question": "q", "positive": "a b c d"}, 3)
@@ -90,7 +90,6 @@ def test_a_whole_right_passage_of_a_collection_is_no_negative() -> None:
 
 def test_a_negative_without_a_title_is_no_positive_with_one() -> None:
     from dense.training.skill_examples import SkillExample, is_among, merged
-    from sparta.base.records import Passage
 
     right = (Passage("", "Text A", "T"), Passage("7", "Text B", "T"))
     wrong = (Passage("", "Text B"), Passage("", "Text C"), Passage("", "Text A", "Another title"))
@@ -99,7 +98,17 @@ def test_a_negative_without_a_title_is_no_positive_with_one() -> None:
     assert is_among(Passage("", "Text A"), set(example.right()))
 
 
-def test_contexts_that_fit_have_one_key() -> None:
+def test_passages_that_fit_have_one_key() -> None:
     known = KnownAnswers()
-    known.add("q", [Context("", "short")])
-    assert known.right("q") == {*keys_of("short")}
+    known.add("q", [Passage("", "short")])
+    assert known.right("q") == {*keys_of(Passage("", "short"))}
+
+
+def test_the_fingerprint_of_earlier_releases() -> None:
+    """A training that an earlier release has begun can go on."""
+    known, positives = KnownAnswers(), [Passage("7", "Another  text", "Title")]
+    known.add_record({"question": "Who?", "positive": "A text", "passage_id": "3"}, 4)
+    known.add_record(
+        {"question": "who?", "positive": "b", "positive_ctxs": positives, "answers": ["No one"]}, 9
+    )
+    assert known.fingerprint() == "ec9d0207c9663ddd"

@@ -221,5 +221,5 @@ def test_a_later_piece_with_an_answer_is_right(tmp_path: Path) -> None:
     made = [*read_paragraphs(path, "pairs", longest=11)]
     assert [p.text[:5] for p in made] == ["Paris", "They "]
     made_set = open_set(path, "pairs", 1, longest=11)
-    assert made_set.known.answers_all(["which city"], made[1].text)
-    assert not made_set.known.answers_all(["the weather"], made[0].text)
+    assert made_set.known.answers_all(["which city"], made[1].whole())
+    assert not made_set.known.answers_all(["the weather"], made[0].whole())
