@@ -36,9 +36,9 @@ from hybrid.evaluation.results import SetResults, save_run
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.multihop.searcher import ChainSearcher
-from hybrid.retrieval.channels import Channels
+from hybrid.retrieval.channels import ChannelGroup
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, named
-from hybrid.retrieval.searcher import HybridSearcher
+from hybrid.retrieval.searcher import FusedRetriever
 from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
@@ -55,7 +55,7 @@ _WARM_UP_QUERIES_DENSE = 5
 
 
 def compare(
-    channels: Channels,
+    channels: ChannelGroup,
     query_set: QuestionSet,
     fusions: Sequence[Fusion],
     *,
@@ -187,7 +187,7 @@ def _reranked(
     return reranked_runs, ms
 
 
-def _with_indexed_passages(channels: Channels, query_set: QuestionSet) -> QuestionSet:
+def _with_indexed_passages(channels: ChannelGroup, query_set: QuestionSet) -> QuestionSet:
     """Return the question set with only the judged passages that the index has."""
     judged_ids = list({passage_id for relevance in query_set.qrels.values() for passage_id in relevance})
     docids = lucene_searcher(channels).docids(judged_ids)
@@ -252,7 +252,7 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
 
 
 def timed(
-    results: SetResults, channels: Channels, query_set: QuestionSet, fusions: Sequence[Fusion]
+    results: SetResults, channels: ChannelGroup, query_set: QuestionSet, fusions: Sequence[Fusion]
 ) -> SetResults:
     """Return the results with the median latency of each ranking in ms/query, one query at a time.
 
@@ -270,7 +270,7 @@ def timed(
 
 
 def latencies(
-    channels: Channels, queries: Sequence[str], fusions: Sequence[Fusion], *, k: int = 10, rounds: int = 1
+    channels: ChannelGroup, queries: Sequence[str], fusions: Sequence[Fusion], *, k: int = 10, rounds: int = 1
 ) -> dict[str, list[float]]:
     """Return the latency in milliseconds of each query, by channel and fusion, `rounds` times per query.
 
@@ -305,9 +305,9 @@ def latencies(
     return times
 
 
-def _search_fusion(channels: Channels, fusion: Fusion, k: int, query: str) -> object:
+def _search_fusion(channels: ChannelGroup, fusion: Fusion, k: int, query: str) -> object:
     """Search a fusion for at most `k` hits, as `hybrid search` does."""
-    return HybridSearcher(channels, fusion).search(query, min(k, fusion.candidates))
+    return FusedRetriever(channels, fusion).search(query, min(k, fusion.candidates))
 
 
 def with_macro(results: SetResults, query_set: QuestionSet) -> list[SetResults]:

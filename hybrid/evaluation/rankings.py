@@ -28,7 +28,7 @@ from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.gold import page_of
 from hybrid.evidence.measures import Gold, evidence_by_passage
 from hybrid.evidence.measures import measured as by_evidence
-from hybrid.retrieval.channels import Channels
+from hybrid.retrieval.channels import ChannelGroup
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, Ranking, Run, ScoredPassage
@@ -256,7 +256,7 @@ class FirstHit(NamedTuple):
 
 
 def search_all(
-    channels: Channels, query_set: QuestionSet, depth: int, threads: int = 2, *, one_by_one: bool = False
+    channels: ChannelGroup, query_set: QuestionSet, depth: int, threads: int = 2, *, one_by_one: bool = False
 ) -> Retrieved:
     """Search all channels with all questions, and return the rankings.
 
@@ -330,7 +330,7 @@ def _holds_of(query_set: QuestionSet, record: Record) -> Holds:
     return Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
 
 
-def lucene_searcher(channels: Channels) -> Searcher:
+def lucene_searcher(channels: ChannelGroup) -> Searcher:
     """Return a channel in the Lucene index, which finds passages by id.
 
     :raises InputError: no channel is impact or bm25.
@@ -341,7 +341,7 @@ def lucene_searcher(channels: Channels) -> Searcher:
     raise InputError("a chain needs the channel impact or bm25")
 
 
-def _pages(channels: Channels, passages: Sequence[FirstHit]) -> dict[str, str]:
+def _pages(channels: ChannelGroup, passages: Sequence[FirstHit]) -> dict[str, str]:
     """Return the pages of passages, by passage id; reads each channel's records in one call."""
     pages = {}
     for name, searcher in channels.searchers.items():

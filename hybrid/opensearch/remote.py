@@ -276,10 +276,16 @@ class RemoteIndex:
     def newest[T](self, work: Callable[[], T]) -> T:
         """Follow the alias, then return the result of `work`."""
         if self._is_check_due():
-            indices = indices_of(self.server, self.name)
-            if len(indices) == 1 and indices != [self.view.index]:
-                self.open()
+            self.refresh()
         return self.again(work)
+
+    def refresh(self) -> bool:
+        """Follow the alias now. Returns whether the alias points to another index."""
+        indices = indices_of(self.server, self.name)
+        has_moved = len(indices) == 1 and indices != [self.view.index]
+        if has_moved:
+            self.open()
+        return has_moved
 
     def _is_check_due(self) -> bool:
         """Return whether to check the alias; of several threads, a single thread checks."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import itertools
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,17 +11,15 @@ from hybrid.opensearch.explain import explain_remote
 from hybrid.opensearch.remote import RemoteIndex
 from hybrid.opensearch.server import Server
 from hybrid.opensearch.state import count
-from hybrid.retrieval.channels import Channels
+from hybrid.retrieval.channels import ChannelGroup
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights
-from hybrid.retrieval.searcher import HybridSearcher
-from sparta.base.closing import Closing
-from sparta.base.filters import Filter, FilterLike
+from hybrid.retrieval.searcher import FusedRetriever
+from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.data.units import SENTENCE
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import with_contexts
 from sparta.search.explain import Explanation
-from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import IMPACT, LUCENE_CHANNELS, channel_name, is_fusion
 
@@ -105,44 +103,40 @@ class OpenSearchSearcher(Retriever):
         self.opened.server.close()
 
 
-class OpenSearchChannels(Channels):
-    """Several channels of one index in OpenSearch; one request searches all of them."""
+class OpenSearchChannels(ChannelGroup):
+    """Several channels of one index in OpenSearch; one request searches all of them.
+
+    No snapshot has to be pinned: a document number identifies its index.
+    """
 
     def __init__(self, opened: RemoteIndex, names: Sequence[str]) -> None:
-        self._thread, self._closed, self.opened = None, False, opened
-        self.searchers = {
-            channel_name(name): OpenSearchSearcher(opened.server, opened.name, channel=name, opened=opened)
-            for name in names
-        }
+        self.opened = opened
+        super().__init__(
+            {
+                name: OpenSearchSearcher(opened.server, opened.name, channel=name, opened=opened)
+                for name in map(channel_name, names)
+            }
+        )
 
-    def batch_search(
-        self,
-        queries: Sequence[str],
-        k: int,
-        threads: int = 1,
-        names: Iterable[str] | None = None,
-        *,
-        filter: FilterLike | None = None,
-        hits: str = DOCUMENTS,
+    @property
+    def bm25(self) -> None:
+        """None: an index in OpenSearch has the default k1 and b."""
+        return None
+
+    def refresh(self) -> bool:
+        """Follow the alias now. Returns whether the alias points to another index."""
+        return self.opened.refresh()
+
+    def _ranked(
+        self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int
     ) -> dict[str, list[Ranking]]:
-        """Return the rankings of each channel, one for each query.
-
-        :param names: the channels to search; None means all
-        :param hits: `documents` or `chunks`, in an index of chunks
-        :return: `{channel: rankings}` of the `k` best passages
-        """
-        channel_names, n_queries = list(self.searchers if names is None else names), len(queries)
-        channel_queries = [(name, query) for name in channel_names for query in queries]
-        page = Page(k, filter=Filter.of(filter), hits=hits)
-        rankings = self.opened.rank(channel_queries, page, threads)
-        return {name: rankings[n_queries * i : n_queries * (i + 1)] for i, name in enumerate(channel_names)}
-
-    def holding(self) -> AbstractContextManager[object]:
-        """Do nothing: a document number identifies its index, so no commit has to be pinned."""
-        return nullcontext()
+        """Return one page of each query's ranking in each of the named channels, from one request."""
+        channel_queries = [(name, query) for name in names for query in queries]
+        rankings = iter(self.opened.rank(channel_queries, page, threads))
+        return {name: list(itertools.islice(rankings, len(queries))) for name in names}
 
 
-class OpenSearchHybrid(HybridSearcher):
+class OpenSearchHybrid(FusedRetriever):
     """Searches several channels of an index in OpenSearch and fuses their rankings locally.
 
     :param fusion: channels, weights and method; None means `default_weights` of impact and BM25
@@ -160,8 +154,6 @@ class OpenSearchHybrid(HybridSearcher):
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:
         """Return a page of fused hits for each query, with each hit's rank and score in each channel."""
         return self.opened.newest(partial(super().search_all, queries, page, threads))
-
-    __reduce__ = Closing.__reduce__  # not HybridSearcher's, which opens a folder again
 
 
 def open_opensearch(

@@ -1,10 +1,11 @@
-"""Searches several channels of an index in parallel over one shared reader."""
+"""Searches several channels of an index, in a folder in parallel over one shared reader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -49,7 +50,70 @@ def channels_of(index: Path) -> list[str]:
     return [*reversed(lucene), *other_channels(index)]
 
 
-class Channels(Closing):
+class ChannelGroup(Closing, ABC):
+    """Several channels of one index, searched together with the same queries.
+
+    :param searchers: the retriever of each channel, by name
+    """
+
+    def __init__(self, searchers: Mapping[str, Retriever]) -> None:
+        self.searchers, self._closed = dict(searchers), False
+
+    @property
+    @abstractmethod
+    def bm25(self) -> Bm25 | None:
+        """BM25's k1 and b; None means the defaults."""
+
+    @abstractmethod
+    def refresh(self) -> bool:
+        """Open the newest snapshot in all channels. Returns whether the snapshot changed."""
+
+    def holding(self) -> AbstractContextManager[object]:
+        """Pin one snapshot for the block, so that a docid names the same passage in all channels."""
+        return nullcontext()
+
+    def search(
+        self, q: str, k: int, names: Iterable[str] | None = None, *, filter: FilterLike | None = None
+    ) -> dict[str, Ranking]:
+        """Return each channel's k best passages for one query; `names` selects channels (default: all)."""
+        rankings = self.batch_search([q], k, 1, names, filter=filter)
+        return {name: ranked[0] for name, ranked in rankings.items()}
+
+    def batch_search(
+        self,
+        queries: Sequence[str],
+        k: int,
+        threads: int = 1,
+        names: Iterable[str] | None = None,
+        *,
+        filter: FilterLike | None = None,
+        hits: str = DOCUMENTS,
+    ) -> dict[str, list[Ranking]]:
+        """Return each channel's k best passages for each query; `names` selects channels (default: all).
+
+        :param hits: `documents` or `chunks`, in an index of chunks
+        """
+        if self._closed:
+            raise IndexStateError("the channels are closed", remedy="open the index again")
+        queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter), hits=hits)
+        channel_names = list(self.searchers if names is None else names)
+        rankings = self._ranked(channel_names, queries, page, whole("threads", threads))
+        return {name: rankings[name] for name in channel_names}
+
+    @abstractmethod
+    def _ranked(
+        self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int
+    ) -> dict[str, list[Ranking]]:
+        """Return one page of each query's ranking in each of the named channels."""
+
+    def close(self) -> None:
+        """Release the index. A second call does nothing."""
+        self._closed = True
+        for searcher in self.searchers.values():
+            searcher.close()
+
+
+class Channels(ChannelGroup):
     """Searches several channels of an index in parallel; a search takes as long as its slowest channel.
 
     The impact and bm25 channels share a Lucene index. Java searches both in one call, in parallel. The
@@ -79,40 +143,20 @@ class Channels(Closing):
         self.reader = index
         is_parallel = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if is_parallel else None
-        self._closed = False
-        self.searchers: dict[str, Retriever] = {name: open_channel(index, name) for name in names}
+        super().__init__({name: open_channel(index, name) for name in names})
+
+    @property
+    def bm25(self) -> Bm25 | None:
+        """BM25's k1 and b; None means the defaults."""
+        return self.reader.bm25
+
+    def refresh(self) -> bool:
+        """Open the newest commit in all channels. Returns whether the snapshot changed."""
+        return self.reader.refresh()
 
     def holding(self) -> AbstractContextManager[object]:
         """Pin one snapshot for the block, so that a docid names the same passage in all channels."""
         return self.reader.holding()
-
-    def search(
-        self, q: str, k: int, names: Iterable[str] | None = None, *, filter: FilterLike | None = None
-    ) -> dict[str, Ranking]:
-        """Return each channel's k best passages for one query; `names` selects channels (default: all)."""
-        rankings = self.batch_search([q], k, 1, names, filter=filter)
-        return {name: ranked[0] for name, ranked in rankings.items()}
-
-    def batch_search(
-        self,
-        queries: Sequence[str],
-        k: int,
-        threads: int = 1,
-        names: Iterable[str] | None = None,
-        *,
-        filter: FilterLike | None = None,
-        hits: str = DOCUMENTS,
-    ) -> dict[str, list[Ranking]]:
-        """Return each channel's k best passages for each query; `names` selects channels (default: all).
-
-        :param hits: `documents` or `chunks`, in an index of chunks
-        """
-        if self._closed:
-            raise IndexStateError("the channels are closed", remedy="open the index again")
-        queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter), hits=hits)
-        channel_names = list(self.searchers if names is None else names)
-        rankings = self._ranked(channel_names, queries, page, whole("threads", threads))
-        return {name: rankings[name] for name in channel_names}
 
     def _ranked(
         self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int
@@ -145,10 +189,8 @@ class Channels(Closing):
 
     def close(self) -> None:
         """Release the index and stop the thread. A second call does nothing."""
-        self._closed = True
         try:
-            for searcher in self.searchers.values():
-                searcher.close()
+            super().close()
         finally:
             if self._thread:
                 self._thread.submit(leave_thread)

@@ -1,4 +1,4 @@
-"""`HybridSearcher`: one retriever over several channels."""
+"""`FusedRetriever` and `HybridSearcher`: one retriever over several channels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel, channels_of, open_channel
+from hybrid.retrieval.channels import (
+    CHANNELS,
+    DENSE,
+    ChannelGroup,
+    Channels,
+    channel,
+    channels_of,
+    open_channel,
+)
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, weights_name
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
 from sparta.base.records import Hit, Ranking
@@ -24,46 +32,21 @@ _QUERY_BLOCK = 500
 """The number of queries that are searched together, with all their candidates in memory."""
 
 
-class HybridSearcher(DelegatingRetriever):
-    """Searches several channels of an index in parallel and fuses their rankings.
+class FusedRetriever(DelegatingRetriever):
+    """Searches a group of channels and fuses their rankings.
 
     Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
     lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit's `channels`
     hold its rank, score and contribution in each channel.
-
-    :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
-        `./sparta-index`
-    :param fusion: a fusion, or the weights of a fusion by channel; None uses `default_weights` of the index's
-        channels
-    :param bm25: BM25's k1 and b; None is k1 = 0.9, b = 0.4
-    :raises IndexStateError: the index does not exist, or lacks one of the channels.
     """
 
-    def __init__(
-        self,
-        index: str | Path | IndexReader | Channels | None = None,
-        fusion: Fusion | Mapping[str, float] | None = None,
-        *,
-        bm25: Bm25 | None = None,
-    ) -> None:
-        if index is None or isinstance(index, str | Path):
-            index = lasting_path(index if index is not None else default_index())
-        if fusion is None:
-            fusion = default_weights(_channel_names(index))
-        fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
+    channels: ChannelGroup
+
+    def __init__(self, channels: ChannelGroup, fusion: Fusion) -> None:
         fusion = replace(fusion, weights={channel(name): weight for name, weight in fusion.weights.items()})
-        channels = index if isinstance(index, Channels) else Channels(index, list(fusion.weights), bm25)
         self.fusion, self.channels = fusion, channels
         self.channel = "+".join(fusion.weights)
         self.retriever = channels.searchers[next(iter(fusion.weights))]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return reopened, (type(self), self.channels.reader.settings, self.fusion)
-
-    @property
-    def reader(self) -> IndexReader:
-        """The reader of the index, which all channels share."""
-        return self.channels.reader
 
     @property
     def ranking_name(self) -> str:
@@ -78,8 +61,7 @@ class HybridSearcher(DelegatingRetriever):
             if getattr(self.fusion, name) != getattr(usual, name)
         ]
         if BM25 in self.fusion.weights:
-            reader = getattr(self.channels, "reader", None)  # an index on a server has the usual parameters
-            settings += unusual_bm25(reader.bm25) if reader else []
+            settings += unusual_bm25(self.channels.bm25)
         name = weights_name(self.fusion.weights)
         return f"{name}({','.join(settings)})" if settings else name
 
@@ -89,8 +71,8 @@ class HybridSearcher(DelegatingRetriever):
         return self.fusion.candidates
 
     def refresh(self) -> bool:
-        """Open the newest commit in all channels. Returns whether the snapshot changed."""
-        return self.channels.reader.refresh()
+        """Open the newest snapshot in all channels. Returns whether the snapshot changed."""
+        return self.channels.refresh()
 
     def holding(self) -> AbstractContextManager[object]:
         """Pin the current snapshot for the block, even if another thread refreshes."""
@@ -130,6 +112,43 @@ class HybridSearcher(DelegatingRetriever):
     def close(self) -> None:
         """Release the index."""
         self.channels.close()
+
+
+class HybridSearcher(FusedRetriever):
+    """Searches several channels of an index folder in parallel and fuses their rankings.
+
+    :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
+        `./sparta-index`
+    :param fusion: a fusion, or the weights of a fusion by channel; None uses `default_weights` of the index's
+        channels
+    :param bm25: BM25's k1 and b; None is k1 = 0.9, b = 0.4
+    :raises IndexStateError: the index does not exist, or lacks one of the channels.
+    """
+
+    channels: Channels
+
+    def __init__(
+        self,
+        index: str | Path | IndexReader | Channels | None = None,
+        fusion: Fusion | Mapping[str, float] | None = None,
+        *,
+        bm25: Bm25 | None = None,
+    ) -> None:
+        if index is None or isinstance(index, str | Path):
+            index = lasting_path(index if index is not None else default_index())
+        if fusion is None:
+            fusion = default_weights(_channel_names(index))
+        fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
+        channels = index if isinstance(index, Channels) else Channels(index, list(fusion.weights), bm25)
+        super().__init__(channels, fusion)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return reopened, (type(self), self.channels.reader.settings, self.fusion)
+
+    @property
+    def reader(self) -> IndexReader:
+        """The reader of the index, which all channels share."""
+        return self.channels.reader
 
 
 def _channel_names(index: Path | IndexReader | Channels) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -232,6 +233,26 @@ def test_fused_hits_have_their_places_and_records(opened, fake) -> None:
         fake.requests.clear()
         fused.search("text a3 moon", 5)
         assert [path.rpartition("/")[2] for _, path in fake.requests].count("_msearch") <= 3
+
+
+def test_fused_channels_follow_the_alias_until_they_are_closed(opened, builder, docs, fake) -> None:
+    with Server(Access(fake.url, environment={})) as server:
+        push(opened, server, "wiki")
+        fused = open_opensearch(server, "wiki", "bm25=1.2,impact")
+        assert not fused.refresh()
+        assert fused.ranking_name == "bm25=1.2,impact"
+        with pytest.raises(InputError, match="threads must be"):
+            fused.channels.batch_search(["text a3"], 5, 0)
+        builder.write(builder.source(docs("b", 9), name="b.jsonl"), "overwrite")
+        opened.refresh()
+        push(opened, server, "wiki")
+        assert fused.refresh()
+        assert fused.num_docs == 9
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            copy.copy(fused)
+        fused.close()
+        with pytest.raises(IndexStateError, match="the channels are closed"):
+            fused.channels.search("text a3", 5)
 
 
 def test_a_missing_shard_is_waited_for(opened, fake, questions) -> None:
