@@ -129,7 +129,7 @@ def open_chain(
 
     :raises InputError: an option has no effect with this chain
     """
-    _refuse_with_chain("k1", "b", "candidates", "facets")
+    _refuse_with_chain("k1", "b", "candidates", "facets", "filters", "collapse", "offset", "hits", "join")
     if chain_reads(chain) and (others := typed("threads")):
         raise InputError(
             f"{others[0]} has no effect on a chain that reads its paths",
@@ -156,14 +156,14 @@ def _refuse_with_chain(*names: str) -> None:
 
 def search_chain(chain: ChainSearcher, search: SearchArguments) -> None:
     """Find paths for a query and print them, or for a file of queries and write them."""
+    from hybrid.multihop.searcher import ChainPassages
     from sparta.search.snippet import word_snippets
 
     with chain as searcher:
         if search.queries is not None:
-            run_queries(searcher, search)
+            run_queries(ChainPassages(searcher), search, searcher.batch_find_paths)
             return
-        page = search.page.for_retriever()
-        paths = searcher.batch_find_paths([search.query], ["0"], search.k, **page)["0"]
+        paths = searcher.find_paths(search.query, search.k).paths
         marked = word_snippets(searcher.tools.words, search.query)
         for rank, path in enumerate(paths, 1):
             if search.as_json:

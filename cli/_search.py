@@ -360,31 +360,38 @@ def search_fused(
             print_hits(searcher, search, shown_score)
 
 
-def _write_hits(retriever: Any, search: SearchArguments, queries: Sequence[Query], output: Path) -> None:
-    """Write a JSON object per hit: the query's id, the rank, and the hit with its text."""
-    lines, page = 0, search.page.for_retriever()
-    is_chain = hasattr(retriever, "batch_find_paths")
-    find = retriever.batch_find_paths if is_chain else retriever.batch_search
+def _write_hits(
+    find: Callable[..., Any], search: SearchArguments, queries: Sequence[Query], output: Path
+) -> None:
+    """Write a JSON object per hit: the query's id, the rank, and the hit with its text.
+
+    :param find: returns the hits of queries, by query id
+    """
+    lines = 0
     with atomic_path(output) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for block in itertools.batched(queries, _QUERIES_AT_ONCE):
             texts, query_ids = [q.text for q in block], [q.query_id for q in block]
-            for query_id, hits in find(texts, query_ids, search.k, threads=search.threads, **page).items():
-                for rank, hit in enumerate(hits, 1 + page["offset"]):
+            for query_id, hits in find(texts, query_ids, search.k, search.threads).items():
+                for rank, hit in enumerate(hits, 1 + search.page.offset):
                     line = {"query_id": query_id, "rank": rank, **hit.as_dict()}
                     stream.write(dumps(line, unicode=True) + "\n")
                     lines += 1
     click.echo(f"{output}: {counted(lines, 'hit')} for {counted(len(queries), 'query')}", err=True)
 
 
-def run_queries(retriever: Any, search: SearchArguments) -> None:
-    """Search for a file of queries and write a TREC run, or with --json the hits."""
+def run_queries(retriever: Any, search: SearchArguments, find: Callable[..., Any] | None = None) -> None:
+    """Search for a file of queries and write a TREC run, or with --json the hits.
+
+    :param find: finds what --json writes [default: the hits of the retriever]
+    """
     from sparta.data.queries import read_queries
     from sparta.data.trec import write_run
 
     queries = list(read_queries(str(search.queries)))
     output = search.output
     if search.as_json:
-        _write_hits(retriever, search, queries, output)
+        find = find or partial(retriever.batch_search, **search.page.for_retriever())
+        _write_hits(find, search, queries, output)
         return
     counts, page = {"lines": 0, "empty": 0}, search.page.for_retriever(ranks=True)
 

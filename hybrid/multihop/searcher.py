@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hybrid.multihop.chain import Chain, ChainResult
 from hybrid.multihop.paths import EvidencePath, passages_of
@@ -15,7 +14,6 @@ from hybrid.multihop.tools import IndexTools
 from sparta.base.checks import queries_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.filters import FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_cut, passage_of
@@ -117,51 +115,18 @@ class ChainSearcher(Closing):
         return *next(ranked_paths, (0, None)), len(paths)
 
     def batch_find_paths(
-        self,
-        queries: Iterable[str],
-        query_ids: Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        *,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-        hits: str = DOCUMENTS,
-        join: bool = False,
+        self, queries: Iterable[str], query_ids: Iterable[str], k: int = 10, threads: int = 1
     ) -> dict[str, list[EvidencePath]]:
         """Return the `k` best paths of each question, by query id.
 
         A chain that reads its paths searches one question at a time and ignores `threads`.
-
-        :raises InputError: an offset, a filter, a collapse field or chunks; chains support none of them.
         """
         texts, ids = queries_of(queries, query_ids)
         whole("k", k)
-        if offset or filter or collapse or hits != DOCUMENTS or join:
-            raise InputError(
-                "chains do not support offset, filter, collapse and hits of chunks",
-                remedy="omit these arguments: the steps of a chain search the whole index",
-            )
         threads = whole("threads", threads)
         with ThreadPoolExecutor(1 if self.reads else threads) as pool:
             paths = pool.map(lambda query: self.find_paths(query, k).paths, texts)
             return dict(zip(ids, paths, strict=True))
-
-    def run(
-        self,
-        queries: Iterable[str],
-        query_ids: Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        *,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-        hits: str = DOCUMENTS,
-    ) -> dict[str, Ranking]:
-        """Return rankings by query id: the first `k` distinct passages of the paths, with path scores."""
-        page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse, "hits": hits}
-        return ChainPassages(self).run(queries, query_ids, k, threads, **page)
 
     def close(self) -> None:
         """Release the indexes."""
@@ -191,9 +156,13 @@ class ChainPassages(DelegatingRetriever):
 
         :raises InputError: an offset, a filter, a collapse field or chunks; chains support none of them.
         """
+        if page.offset or page.filter or page.collapse or page.hits != DOCUMENTS:
+            raise InputError(
+                "chains do not support offset, filter, collapse and hits of chunks",
+                remedy="omit these arguments: the steps of a chain search the whole index",
+            )
         query_ids = [str(number) for number in range(len(queries))]
-        options: dict[str, Any] = {"filter": page.filter, "collapse": page.collapse, "hits": page.hits}
-        paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads, offset=page.offset, **options)
+        paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads)
         return [passages_of(question_paths, page.k) for question_paths in paths.values()]
 
     def close(self) -> None:

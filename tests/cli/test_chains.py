@@ -170,8 +170,9 @@ def test_another_channel_retrieves(index: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (search("--offset", "1"), "offset, filter"),
-        (search("--filter", "lang=en"), "offset, filter"),
+        (search("--offset", "1"), "--chain cannot be combined with --offset"),
+        (search("--filter", "lang=en"), "--chain cannot be combined with --filter"),
+        (search("--hits", "chunks"), "--chain cannot be combined with --hits"),
         (["search", QUESTION, "--chain", ""], "the name of the chain is empty"),
         (["answer", QUESTION, "--chain", ""], "the name of the chain is empty"),
         (["search", QUESTION, "--chain", "{links}", "--channel", "bm25"], "channel bm25"),

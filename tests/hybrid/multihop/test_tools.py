@@ -265,8 +265,12 @@ def test_expand_by_a_search(made: dict[str, Any]) -> None:
 
 def test_what_a_chain_is_not_asked(made: dict[str, Any]) -> None:
     with ChainSearcher("hop", made["folder"] / "index") as chain:
-        assert chain.run((q for q in [ASKED]), (i for i in ["1"]), 3) == chain.run([ASKED], ["1"], 3)
-        for ask in (chain.batch_find_paths, chain.run, ChainPassages(chain).batch_search):
+        passages = ChainPassages(chain)
+        assert passages.run((q for q in [ASKED]), (i for i in ["1"]), 3) == passages.run([ASKED], ["1"], 3)
+        for option in ({"offset": 1}, {"filter": {"lang": "en"}}, {"collapse": "lang"}, {"hits": "chunks"}):
+            with pytest.raises(InputError, match="chains do not support offset"):
+                passages.run([ASKED], **option)
+        for ask in (chain.batch_find_paths, passages.run, passages.batch_search):
             for k in (None, 0, -1):
                 with pytest.raises(InputError, match="k must be"):
                     ask([ASKED], ["1"], k)
