@@ -6,10 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.filters import AllOf, AnyOf, Condition, Exists, Filter, Not
+from sparta.base.filters import SIGNS, AllOf, AnyOf, Condition, Exists, Filter, Not
 
-_BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-_KNOWN = ("==", "!=", *_BOUNDS, "in", "not in", "any", "all", "contains", "is_empty")
+_KNOWN = ("==", "!=", *SIGNS, "in", "not in", "any", "all", "contains", "is_empty")
 
 
 def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
@@ -19,8 +18,8 @@ def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
 
     :raises InputError: the operator is not supported
     """
-    if operator in _BOUNDS:
-        return {field: {_BOUNDS[operator]: value}}
+    if operator in SIGNS:
+        return {field: {SIGNS[operator]: value}}
     if operator == "is_empty" or (operator == "==" and value is None):
         return {field: {"exists": False}}
     if operator == "!=":

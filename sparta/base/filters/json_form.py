@@ -22,7 +22,9 @@ from sparta.base.filters.conditions import (
 )
 from sparta.base.remedies import Option, Remedy, remedy
 
-BOUNDS = ("gt", "gte", "lt", "lte")
+SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+"""The name of each comparison in the JSON form."""
+BOUNDS = tuple(SIGNS.values())
 _MOST_LEVELS = 20  # of filters inside filters
 FORMS = remedy(
     "write the filter as {}, {}, {}, {}, or {}",
