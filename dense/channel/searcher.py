@@ -13,7 +13,7 @@ from dense.encoding.question_encoder import QuestionEncoder
 from dense.search.store import Floats, VectorFolder
 from sparta.base.checks import whole
 from sparta.base.errors import InputError
-from sparta.base.filters import FilterLike
+from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
@@ -111,13 +111,12 @@ class DenseSearcher(ChannelSearcher):
         *,
         offset: int = 0,
         filter: FilterLike | None = None,
-        collapse: str | None = None,
     ) -> list[list[Hit]]:
-        """Return the k best passages for each query vector. Takes the options of `search`.
+        """Return the k best passages for each query vector; the options are those of `search`.
 
         :param questions: query vectors `(n, width)`
         :raises InputError: the vectors have another width than the channel, NaN or infinity, or k is below 1.
         """
-        page = Page.of(k, offset, filter, collapse)
+        page = Page(k, offset, Filter.of(filter))
         with self.holding(), self.opened() as channel:
             return self.hits(channel.rank_vectors(questions, page, whole("threads", threads)))

@@ -186,9 +186,8 @@ def evaluate_set(
             )
         else:
             with ReadingProgress(shown=progress, advance=advance) as reading_progress:
-                source = corpus_source(
-                    corpus, model, options, skip_invalid=skip_invalid, progress=reading_progress
-                )
+                reader = open_corpus(corpus, skip_invalid=skip_invalid)
+                source = corpus_source(reader, model, options, progress=reading_progress)
                 write_index(index, source, WriteOptions(language=options.language))
         exact = {
             str(model_name): partial(

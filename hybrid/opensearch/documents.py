@@ -178,7 +178,7 @@ def _can_analyze(language: Language) -> bool:
     return language.analyzer in _ANALYZERS and language.fold is Language().fold
 
 
-def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> dict[str, Any]:
+def index_body(source: Source, *, shards: int = 1) -> dict[str, Any]:
     """Return settings and mapping for `PUT /index`: no replicas and no refresh while the index is filled."""
     return {
         "settings": {
@@ -186,7 +186,7 @@ def index_body(source: Source, *, shards: int = 1, bm25: Bm25 | None = None) -> 
                 "number_of_shards": shards,
                 "number_of_replicas": 0,
                 "refresh_interval": "-1",
-                "similarity": {"sparta_bm25": {"type": "BM25", **(bm25 or Bm25())._asdict()}},
+                "similarity": {"sparta_bm25": {"type": "BM25", **Bm25()._asdict()}},
                 "analysis": {"analyzer": {"sparta_english": _ENGLISH}, "filter": _ENGLISH_FILTERS},
             }
         },

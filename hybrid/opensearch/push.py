@@ -207,9 +207,9 @@ def _serve(server: Server, index: str, source: Source, options: PushOptions, old
         )
 
 
-def wait_until_green(server: Server, index: str, seconds: float = _GREEN_SECONDS) -> bool:
+def wait_until_green(server: Server, index: str) -> bool:
     """Wait until all copies of an index exist; return whether they do."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _GREEN_SECONDS
     try:
         while server.request("GET", f"/_cluster/health/{index}")["status"] != "green":
             if time.monotonic() > deadline:

@@ -32,15 +32,13 @@ def channel(name: str) -> str:
     return channel_name(name, CHANNELS)
 
 
-def open_channel(
-    index: str | Path | IndexReader | None, name: str, bm25: Bm25 | None = None
-) -> ChannelSearcher:
+def open_channel(index: str | Path | IndexReader | None, name: str) -> ChannelSearcher:
     """Open a retriever for one channel of an index folder or of an open reader."""
     if name != DENSE:
-        return Searcher(index, channel=name, bm25=bm25)
+        return Searcher(index, channel=name)
     from dense.channel.searcher import DenseSearcher
 
-    return DenseSearcher(index, bm25=bm25)
+    return DenseSearcher(index)
 
 
 def channels_of(index: Path) -> list[str]:

@@ -90,11 +90,12 @@ def find_runtime(installation: Installation = INSTALLED) -> Runtime:
     )
 
 
-def start_jvm(max_heap: str | None = None) -> Runtime:
+def start_jvm() -> Runtime:
     """Start Java in this process; do nothing if Java runs already.
 
-    :param max_heap: the largest heap, such as `4g`; the default is `$SPARTA_JVM_HEAP`, else Java's own
-        choice, a quarter of the machine's (or container's) memory. Only the first call's value counts
+    The largest heap is `$SPARTA_JVM_HEAP`, such as `4g`, else a quarter of the machine's (or container's)
+    memory.
+
     :returns: the running runtime.
     :raises JavaError: there is no runtime, the runtime does not start, or the process was forked after Java
         started.
@@ -105,7 +106,7 @@ def start_jvm(max_heap: str | None = None) -> Runtime:
         return _started.runtime
     with _lock:
         if _started is None:
-            _started = _Started(_start(max_heap), os.getpid())
+            _started = _Started(_start(), os.getpid())
         return _started.runtime
 
 
@@ -212,13 +213,13 @@ def _feature_version(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _start(max_heap: str | None) -> Runtime:
+def _start() -> Runtime:
     import jnius_config
 
     if jnius_config.vm_running:
         return _adopt(str(jnius_config.vm_started_at))
     runtime = find_runtime()
-    options = runtime_options(runtime) + memory_options(max_heap) + _archive_options(runtime)
+    options = runtime_options(runtime) + memory_options() + _archive_options(runtime)
     jnius_config.set_classpath(*map(java_path, jar_paths()), *(jnius_config.classpath or ()))
     jnius_config.add_options(*options)
     variables = {"JAVA_HOME": str(runtime.home), "JVM_PATH": None, **utf8_locale()}
@@ -276,15 +277,15 @@ def java_options() -> list[str]:
     :raises JavaError: the user's heap size is invalid, or a limit of this process is too low.
     """
     config = sys.modules.get("jnius_config")  # the module is loaded only when Java starts
-    return [] if config and config.vm_running else memory_options(None)
+    return [] if config and config.vm_running else memory_options()
 
 
-def memory_options(max_heap: str | None) -> list[str]:
+def memory_options() -> list[str]:
     """Return Java's memory options. Check the heap size first: an invalid size would end the process."""
-    heap = max_heap or os.environ.get(HEAP_VARIABLE)
+    heap = os.environ.get(HEAP_VARIABLE)
     if not heap:
         return options_within_limits(None)
-    where = "max_heap" if max_heap else f"${HEAP_VARIABLE}"
+    where = f"${HEAP_VARIABLE}"
     remedy = f"use a size like 4g, or unset ${HEAP_VARIABLE} to let Java take up to a quarter of the memory"
     match = re.fullmatch(r"(\d+)([kmg]?)", heap.lower())
     if match is None:

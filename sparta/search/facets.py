@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sparta.base.checks import query_of
 from sparta.base.errors import InputError
-from sparta.base.filters import FilterLike
+from sparta.base.filters import Filter, FilterLike
 from sparta.index.reader import IndexReader
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
@@ -39,7 +39,7 @@ def count_values(
     with reader.snapshot() as snapshot, reader.holding(snapshot):
         snapshot.require_fields(fields)
         depth = max(1, retriever.most_hits)
-        [ranking] = retriever.rank([query_of(query)], Page.of(depth, filter=filter, hits=hits))
+        [ranking] = retriever.rank([query_of(query)], Page(depth, filter=Filter.of(filter), hits=hits))
         counts = {field: snapshot.lucene.counts(ranking.docids, field) for field in fields}
     return {
         field: dict(sorted(values.items(), key=lambda item: (-item[1], item[0])))

@@ -60,20 +60,6 @@ class Page:
                 remedy=remedy("add {}", Option("hits", CHUNKS)),
             )
 
-    @classmethod
-    def of(
-        cls,
-        k: int = 10,
-        offset: int = 0,
-        filter: FilterLike | None = None,
-        collapse: str | None = None,
-        deepest: int | None = None,
-        hits: str = DOCUMENTS,
-        join: bool = False,
-    ) -> Page:
-        """Return a page whose filter is written as a Python dictionary or string."""
-        return cls(k, offset, Filter.of(filter), collapse, deepest, hits, join)
-
     @property
     def fields(self) -> list[str]:
         """The metadata fields of the filter and of `collapse`."""
@@ -196,7 +182,7 @@ class Retriever(Closing, ABC):
         :param join: with `chunks`: join hits of neighboring chunks of a document into one hit
         :raises InputError: an invalid filter, or a field that no passage has.
         """
-        page = Page.of(k, offset, filter, collapse, hits=hits, join=join)
+        page = Page(k, offset, Filter.of(filter), collapse, hits=hits, join=join)
         return self.search_all([query_of(query)], page)[0]
 
     def batch_search(
@@ -217,7 +203,7 @@ class Retriever(Closing, ABC):
         :param query_ids: the queries' ids; None numbers the queries from 0
         """
         texts, ids = queries_of(queries, query_ids)
-        page = Page.of(k, offset, filter, collapse, hits=hits, join=join)
+        page = Page(k, offset, Filter.of(filter), collapse, hits=hits, join=join)
         return dict(zip(ids, self.search_all(texts, page, whole("threads", threads)), strict=True))
 
     def run(
@@ -237,7 +223,7 @@ class Retriever(Closing, ABC):
         Returns passage ids and scores by query id (a TREC run).
         """
         texts, ids = queries_of(queries, query_ids)
-        page = Page.of(k, offset, filter, collapse, hits=hits)
+        page = Page(k, offset, Filter.of(filter), collapse, hits=hits)
         return dict(zip(ids, self.rank(texts, page, whole("threads", threads)), strict=True))
 
     def search_all(self, queries: Sequence[str], page: Page, threads: int = 1) -> list[list[Hit]]:

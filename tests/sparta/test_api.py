@@ -124,7 +124,7 @@ def test_an_unknown_channel_names_those_of_the_index(index: Index, monkeypatch: 
 def test_other_forms_of_options_and_filters(index: Index) -> None:
     with pytest.raises(InputError, match="the unit 'passage', but the input has 'sentence'"):
         index.append(NEW, options=IndexOptions(channels=index.channels, unit="sentence"))
-    page: Any = Page(filter={"year": 2000})  # type: ignore[arg-type]  # Page.of has the type
+    page: Any = Page(filter={"year": 2000})  # type: ignore[arg-type]
     assert [ranking.passage_ids for ranking in index.searcher.rank(["red moon"], page)] == [["3"]]
 
 

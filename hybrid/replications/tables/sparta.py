@@ -263,10 +263,10 @@ def terms(experiment: Experiment) -> None:
     experiment.measure([*ANSWERS, "mean"], "the paper's answers, shipped model", measure)
 
 
-def _strongest(model: SparseModel, passage: object, n: int = 14) -> tuple[list[str], int]:
-    """Return a passage's strongest terms, and its number of non-zero terms."""
+def _strongest(model: SparseModel, passage: object) -> tuple[list[str], int]:
+    """Return a passage's 14 strongest terms, and its number of non-zero terms."""
     row = model.encode_document([passage])  # type: ignore[list-item]
-    order = row.data.argsort()[::-1][:n]
+    order = row.data.argsort()[::-1][:14]
     return [str(model.tokenizer.id_to_token(int(row.indices[i]))) for i in order], int(row.nnz)
 
 

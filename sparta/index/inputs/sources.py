@@ -20,7 +20,7 @@ from sparta.base.disk.streams import Tally
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import sha256_file
 from sparta.base.progress import ReadingProgress
-from sparta.base.records import Advance, Passage
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, open_corpus
 from sparta.data.files import warn_of_ignored
@@ -95,8 +95,6 @@ def corpus_source(
     model: SparseModel,
     options: EncodeOptions,
     *,
-    skip_invalid: bool = False,
-    advance: Advance | None = None,
     progress: ReadingProgress | None = None,
     job: Job | None = None,
     side: QuerySide | None = None,
@@ -111,8 +109,8 @@ def corpus_source(
     from sparta.shards.encode import ShardEncoder, arithmetic_on
     from sparta.shards.pacing import PacedBlocks
 
-    reader = open_corpus(corpus, skip_invalid=skip_invalid)
-    progress = progress or ReadingProgress(advance=advance)
+    reader = open_corpus(corpus)
+    progress = progress or ReadingProgress()
     side = side or model.query_side()
     language = language_of(options.language)
 

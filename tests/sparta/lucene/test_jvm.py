@@ -135,17 +135,16 @@ def test_the_jars_of_lucene_are_the_official_ones():
 def test_impossible_heap(bare, heap):
     bare.setenv("SPARTA_JVM_HEAP", heap)
     with pytest.raises(JavaError) as caught:
-        jvm.memory_options(None)
+        jvm.memory_options()
     assert heap in caught.value.message
     assert caught.value.where == "$SPARTA_JVM_HEAP"
 
 
-def test_heap_given_by_the_caller_wins(bare):
+def test_the_variable_sets_the_heap(bare):
     bare.setenv("SPARTA_JVM_HEAP", "1g")
-    assert jvm.memory_options("128m") == ["-Xmx128m"]
-    assert jvm.memory_options(None) == ["-Xmx1g"]
+    assert jvm.memory_options() == ["-Xmx1g"]
     bare.delenv("SPARTA_JVM_HEAP")
-    assert jvm.memory_options(None) == []
+    assert jvm.memory_options() == []
 
 
 def test_incubator_module_only_where_there_is_one(tmp_path):
@@ -226,7 +225,7 @@ before = locale.setlocale(locale.LC_ALL)
 with ThreadPoolExecutor(8) as pool:
     runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
 assert all(r is runtimes[0] for r in runtimes)
-assert jvm.start_jvm("1g") is runtimes[0]
+assert jvm.start_jvm() is runtimes[0]
 assert locale.setlocale(locale.LC_ALL) == before
 print(runtimes[0] == jvm.find_runtime())
 """

@@ -112,7 +112,7 @@ def test_both_channels_in_one_call(index: Path) -> None:
             {"collapse": "title"},
             {"filter": {"flag": True}, "collapse": "lang"},
         ):
-            page = Page.of(7, **options)
+            page = Page(7, **options)
             impact, bm25 = searcher.rank_both(QUERIES, page)
             assert impact == searcher.rank(QUERIES, page)
             assert bm25 == beside.rank(QUERIES, page)
