@@ -1,4 +1,4 @@
-"""Searches several channels of an index, in a folder in parallel over one shared reader."""
+"""Searches several channels of an index with the same queries."""
 
 from __future__ import annotations
 
