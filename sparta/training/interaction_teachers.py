@@ -198,13 +198,12 @@ class PairNetwork(nn.Module):
 
         :raises ModelError: a logit is infinite or not a number.
         """
-        encodings = self.tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
-        lengths = [len(encoding.ids) for encoding in encodings]
-        logits = np.empty(len(encodings), np.float32)
+        pairs = self.tokenizer.inputs(queries, texts)
+        lengths = [len(pair.ids) for pair in pairs]
+        logits = np.empty(len(pairs), np.float32)
         device = self.classifier.weight.device
         for batch in length_sorted_batches(lengths, _TOKEN_BUDGET, 256):
-            inputs = [EncoderInput(encodings[i].ids, encodings[i].type_ids, 0, lengths[i]) for i in batch]
-            ids, mask, segments = (part.to(device) for part in pad_inputs(inputs))
+            ids, mask, segments = (part.to(device) for part in pad_inputs([pairs[i] for i in batch]))
             with torch.no_grad(), arithmetic(device):
                 logits[list(batch)] = self(ids, mask, segments).float().cpu().numpy()
         check_finite(self.folder, logits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -26,13 +26,6 @@ _TOKENS_PER_BATCH = 1024
 _LARGEST_BATCH = 32
 _UNREADABLE = OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
 """Errors of files that are missing or damaged, and of settings of a wrong type."""
-
-
-class _Pair(NamedTuple):
-    """The input of a query and a text: wordpieces, and the segment of each."""
-
-    ids: list[int]
-    segments: list[int]
 
 
 class CrossEncoder:
@@ -59,7 +52,7 @@ class CrossEncoder:
             check_kind(folder, raw)
             self._tokenizer = pair_tokenizer(folder, raw)
             self._has_sigmoid = _has_sigmoid(folder, raw)
-            self._network = _network(folder, raw, self._tokenizer, dtype)
+            self._network = _network(folder, raw, self._tokenizer.tokenizer, dtype)
         except ModelError:
             raise
         except _UNREADABLE as error:
@@ -95,8 +88,7 @@ class CrossEncoder:
 
     def logits(self, queries: Sequence[str], texts: Sequence[str]) -> Floats:
         """Return the logit of each query with its text, `(n,) float32`; see `scores`."""
-        encodings = self._tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
-        pairs = [_Pair(encoding.ids, encoding.type_ids) for encoding in encodings]
+        pairs = self._tokenizer.inputs(queries, texts)
         lengths = [len(pair.ids) for pair in pairs]
         batches = list(length_sorted_batches(lengths, _TOKENS_PER_BATCH, _LARGEST_BATCH))
         logits = np.empty(len(pairs), np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.tokenizer import fitting_tokenizer
 from sparta.models.resolve import default_name
+from sparta.neural.inputs import EncoderInput
 from sparta.neural.stored import is_plain_bert, read_json
 
 CROSS_ENCODER = "BertForSequenceClassification"
 """The architecture of a cross-encoder in its config.json."""
 SETTINGS = "config_sentence_transformers.json"
+_WITH_SEGMENTS = {f"{name}Tokenizer" for name in ("Bert", "Electra", "MobileBert")}
+"""Classes of transformers that pass the segments of a pair to the model, unless the settings say otherwise."""
 
 
 def check_kind(folder: Path, raw: dict[str, Any], option: str = "rerank") -> None:
@@ -58,15 +63,51 @@ def settings_of(folder: Path, name: str) -> dict[str, Any]:
     return read_json(folder / name) if (folder / name).is_file() else {}
 
 
-def pair_tokenizer(folder: Path, raw: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer of pairs, which cuts them to the model's length."""
+@dataclass(frozen=True, slots=True)
+class PairTokenizer:
+    """The tokenizer of pairs, which cuts them to the model's length.
+
+    Without `has_segments`, the model reads query and text as one segment.
+    """
+
+    tokenizer: Tokenizer
+    has_segments: bool
+
+    def inputs(self, queries: Sequence[str], texts: Sequence[str]) -> list[EncoderInput]:
+        """Return the encoder's input for each query with its text."""
+        encodings = self.tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
+        return [
+            EncoderInput(ids, encoding.type_ids if self.has_segments else [0] * len(ids), 0, len(ids))
+            for encoding in encodings
+            for ids in [encoding.ids]
+        ]
+
+
+def pair_tokenizer(folder: Path, raw: dict[str, Any]) -> PairTokenizer:
+    """Return the tokenizer of pairs of a model folder.
+
+    :param raw: the model's config.json
+    """
+    settings = settings_of(folder, "tokenizer_config.json")
     limits = [
         settings_of(folder, "sentence_bert_config.json").get("max_seq_length"),
-        settings_of(folder, "tokenizer_config.json").get("model_max_length"),
+        settings.get("model_max_length"),
         raw["max_position_embeddings"],
     ]
     tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
     tokenizer.enable_truncation(int(min(limit for limit in limits if limit)))
     if len(tokenizer.encode("a", "a").ids) < 5 or max(tokenizer.encode("a", "a").type_ids) > 1:
         raise ValueError("the tokenizer makes no pairs as BERT's does")
-    return tokenizer
+    return PairTokenizer(tokenizer, _has_segments(settings, raw))
+
+
+def _has_segments(settings: dict[str, Any], raw: dict[str, Any]) -> bool:
+    """Return whether transformers passes the segments of a pair to the model.
+
+    :param settings: the model's tokenizer_config.json
+    """
+    names = settings.get("model_input_names")
+    if names is not None:
+        return "token_type_ids" in names
+    kind = settings.get("tokenizer_class", raw.get("tokenizer_class"))
+    return kind is None or str(kind).removesuffix("Fast") in _WITH_SEGMENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from sparta import Index
 from sparta.base.errors import InputError, ModelError
 from sparta.index.inputs.options import IndexOptions
 from sparta.models.folders.cross_encoder import CrossEncoder
+from sparta.models.folders.pairs import pair_tokenizer
 from sparta.rerank.reranked import RerankedRetriever, open_reranker
 from sparta.search.facets import count_values
 from tests.programs import hybrid
@@ -47,11 +49,17 @@ def folders(tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory)
     }.items():
         shutil.copytree(root / "plain", root / name)
         edit(root / name / "config.json", lambda c, fields=fields: {**c, **fields})
+    shutil.copytree(root / "new", root / "without segments")
+    names = ["input_ids", "attention_mask"]
+    edit(
+        root / "without segments" / "tokenizer_config.json",
+        lambda c: {**c, "model_input_names": names},
+    )
     Theirs(str(root / "new"), device="cpu", max_length=64).save_pretrained(str(root / "saved"))
-    return {name: root / name for name in ("plain", "old", "new", "saved")}
+    return {name: root / name for name in ("plain", "old", "new", "saved", "without segments")}
 
 
-@pytest.mark.parametrize("layout", ["plain", "old", "new", "saved"])
+@pytest.mark.parametrize("layout", ["plain", "old", "new", "saved", "without segments"])
 def test_scores_equal_sentence_transformers(folders: dict[str, Path], layout: str) -> None:
     from sentence_transformers import CrossEncoder as Theirs
 
@@ -61,6 +69,33 @@ def test_scores_equal_sentence_transformers(folders: dict[str, Path], layout: st
     np.testing.assert_allclose(ours[places], theirs[places], atol=1e-5)
     assert np.ptp(ours) > 0.01
     assert (layout == "plain") == bool(((ours > 0) & (ours < 1)).all()), "only this layout has a sigmoid"
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_segments"),
+    [
+        (None, True),
+        ({}, True),
+        ({"tokenizer_class": "BertTokenizer"}, True),
+        ({"tokenizer_class": "BertTokenizerFast"}, True),
+        ({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]}, False),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, False),
+        ({"tokenizer_class": "TokenizersBackend"}, False),
+        ({"tokenizer_class": "TokenizersBackend", "model_input_names": ["token_type_ids"]}, True),
+    ],
+)
+def test_a_pair_has_segments_where_transformers_passes_them(
+    folders: dict[str, Path], tmp_path: Path, settings: dict[str, Any] | None, has_segments: bool
+) -> None:
+    folder = shutil.copytree(folders["plain"], tmp_path / "model")
+    if settings is None:
+        (folder / "tokenizer_config.json").unlink()
+    else:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = pair_tokenizer(folder, json.loads((folder / "config.json").read_text()))
+    [pair] = tokenizer.inputs([QUERY], TEXTS[:1])
+    assert set(pair.segments) == ({0, 1} if has_segments else {0})
+    assert len(pair.segments) == len(pair.ids)
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
