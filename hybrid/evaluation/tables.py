@@ -80,11 +80,9 @@ class Table:
                     ).rstrip()
 
     def _names(self) -> list[str]:
-        """Return the header; a repeated name gets the name of the previous column appended: `± R@20`."""
+        """Return the header; an interval is named after the previous column: `± EM`."""
         previous = ["", *self.header]
-        return [
-            f"{name} {previous[i]}" if name in self.header[:i] else name for i, name in enumerate(self.header)
-        ]
+        return [f"{name} {previous[i]}" if name == INTERVAL else name for i, name in enumerate(self.header)]
 
     def _shown(self, cell: Cell) -> str:
         """Return a cell's text."""

@@ -95,7 +95,7 @@ def test_em_and_f1_by_hand() -> None:
     assert (lines[0]["query_id"], lines[0]["answer"]) == ("1", "Ada Lovelace")
     assert {**lines[5], "answer": ""} == lines[5]
     table = results_table([results]).write("csv")
-    columns = "EM@1,±,F1@1,± F1@1,EM@3,± EM@3,F1@3,± F1@3,p (EM@3)"
+    columns = "EM@1,± EM@1,F1@1,± F1@1,EM@3,± EM@3,F1@3,± F1@3,p (EM@3)"
     assert table.splitlines()[0].startswith(f"set,channel,RR,{columns}")
 
 
@@ -164,7 +164,7 @@ def test_means_over_sets_with_answers_and_lines_of_what_was_measured() -> None:
     found, answers = measure_answers(retrieved(), runs(), known, answering, judged=True)
     sets = [SetResults(name, found, fused=[JUDGED], answers=answers) for name in ("a", "b")]
     table = results_table(sets, ["RR"]).write("csv").splitlines()
-    assert table[0].startswith("set,channel,RR,EM,±,F1,± F1,p (EM)")
+    assert table[0].startswith("set,channel,RR,EM,± EM,F1,± F1,p (EM)")
     assert table[-3].startswith("mean,x,62.5,33.3")
     assert table[-1].startswith(f"mean,{JUDGED},,33.3")
     lines = list(per_query_lines(sets[:1]))

@@ -120,7 +120,7 @@ def test_the_command_measures_both_levels(folder: Path, tmp_path: Path, own_logg
     assert row["passage_Rprec"] == pytest.approx(
         100 * sum(v["passage_Rprec"] for v in values.values() if "passage_Rprec" in v) / 5
     )
-    assert row["±"] > 0
+    assert row["± page_Rprec"] > 0
 
 
 @pytest.mark.slow
