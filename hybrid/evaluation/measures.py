@@ -123,6 +123,8 @@ def split_measures(text: str) -> list[str]:
 def parse_measures(names: Sequence[str]) -> list[str]:
     """Return measure names in ir_measures' form: RR, Success@1, R@20, nDCG@10, AP. MRR and MAP are accepted.
 
+    A measure that is named twice, such as MAP and AP, is returned once.
+
     :raises InputError: a name is unknown, or there are no names.
     """
     name_list, parsed = list_of(names, "measures", _REMEDY), []
@@ -147,7 +149,7 @@ def parse_measures(names: Sequence[str]) -> list[str]:
                 f"unknown or unsupported measure {name!r}",
                 remedy=_REMEDY,
             ) from error
-    return parsed
+    return list(dict.fromkeys(parsed))
 
 
 def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Evaluation:
@@ -175,15 +177,20 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     per_query: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in measures}
     # Some evaluation tools accept only numbers as query ids.
     query_ids = {str(number): query_id for number, query_id in enumerate(qrels, 1)}
-    # pytrec_eval crashes on queries whose judgments are all -1; the value of these queries is 0 anyway.
-    judged = {
-        number: dict(qrels[query_id])
-        for number, query_id in query_ids.items()
-        if max(qrels[query_id].values(), default=0) >= 0
+    judgments = {number: dict(qrels[query_id]) for number, query_id in query_ids.items()}
+    # pytrec_eval crashes on queries whose judgments are all -1. Without relevant passages, all measures of
+    # relevance are 0 anyway; Judged is not.
+    with_grades = {
+        number: grades for number, grades in judgments.items() if max(grades.values(), default=0) >= 0
     }
-    scored = {number: rank_scores[query_ids[number]] for number in judged if query_ids[number] in rank_scores}
-    for metric in ir_measures.iter_calc(list(measure_names), judged, scored):
-        per_query[measure_names[metric.measure]][query_ids[metric.query_id]] = metric.value
+    of_judgments = list(filter(ir_measures.judged.supports, measure_names))
+    of_relevance = [measure for measure in measure_names if measure not in of_judgments]
+    for group, judged in ((of_judgments, judgments), (of_relevance, with_grades)):
+        scored = {
+            number: rank_scores[query_ids[number]] for number in judged if query_ids[number] in rank_scores
+        }
+        for metric in ir_measures.iter_calc(group, judged, scored) if group else ():
+            per_query[measure_names[metric.measure]][query_ids[metric.query_id]] = metric.value
     return Evaluation(name, per_query)
 
 

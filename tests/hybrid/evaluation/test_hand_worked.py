@@ -67,11 +67,12 @@ def test_rankings_are_as_deep_as_what_is_measured(candidates: int, measure: str,
 
 def test_questions_with_negative_judgments_alone() -> None:
     """As TREC's web tracks have them; pytrec_eval would end the process."""
-    measures = ["RR", "RR@3", "nDCG@5", "R@5", "AP", "P@5", "Success@2", "Rprec", "Bpref", "nDCG"]
+    measures = ["RR", "RR@3", "nDCG@5", "R@5", "AP", "P@5", "Success@2", "Rprec", "Bpref", "nDCG", "Judged@2"]
     qrels = {"spam": {"d2": -1}, "one": {"d1": 1, "d2": -2}}
     run = {q: [ScoredPassage("d2", 2.0), ScoredPassage("d1", 1.0)] for q in qrels}
     found = evaluate("run", run, qrels, measures).per_query
     assert (found["RR"], found["Success@2"]) == ({"spam": 0.0, "one": 0.5}, {"spam": 0.0, "one": 1.0})
+    assert found["Judged@2"] == {"spam": 0.5, "one": 1.0}
 
 
 def test_evidence_that_the_index_lacks_is_never_found() -> None:
