@@ -208,7 +208,13 @@ def evaluate_channels(chosen: _Evaluation) -> None:
         return
     from hybrid.evaluation.compare import compare, timed, with_macro
     from hybrid.evaluation.measures import RECALL_AT
-    from hybrid.evaluation.results import plot_answers, results_table, write_answers, write_per_query
+    from hybrid.evaluation.results import (
+        check_runs,
+        plot_answers,
+        results_table,
+        write_answers,
+        write_per_query,
+    )
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import named
     from sparta.index.folder import default_index
@@ -219,6 +225,8 @@ def evaluate_channels(chosen: _Evaluation) -> None:
     if remote and not chosen.questions.datasets:
         raise InputError("--opensearch needs --dataset", remedy="add --dataset FILE")
     sets = query_sets(chosen.questions, None if remote else index)
+    if chosen.output_runs:
+        check_runs(sets)
     if chosen.answering.answers and not any(query_set.answers for query_set in sets):
         raise InputError(
             "--answers needs questions with answers, but no question has an answer",

@@ -167,6 +167,7 @@ def _evaluate_sets(
 ) -> Iterator[SetResults]:
     """Yield the results of each test set."""
     from hybrid.evaluation.evaluate import evaluate_set
+    from hybrid.evaluation.results import check_run_names
     from hybrid.evaluation.testsets import check_test_set, domains_of, names_of
 
     domains = domains_of(chosen.sets)
@@ -174,11 +175,13 @@ def _evaluate_sets(
         domains = dict.fromkeys(chosen.sets, "in-domain") | dict.fromkeys(
             chosen.out_of_domain, "out-of-domain"
         )
+    names = names_of(domains)
+    if chosen.output_runs:
+        check_run_names([*names.values()])
     for path in domains:
         check_test_set(path)
     options = encoding_options(chosen.model, chosen.terms, chosen.language)
     channels, model = _ranked_by(chosen, options)
-    names = names_of(domains)
     for path, domain in domains.items():
         results = evaluate_set(
             path,
@@ -200,7 +203,7 @@ def _evaluate_sets(
         if results.omitted_questions:
             left = counted(results.omitted_questions, "question")
             click.echo(
-                f"{results.name}: {left} left out, because the qrels judge no passage for the question",
+                f"{results.name}: {left} left out, because the set names no relevant passages",
                 err=True,
             )
         yield results

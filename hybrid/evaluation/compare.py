@@ -32,7 +32,7 @@ from hybrid.evaluation.rankings import (
     warn_of_few_candidates,
     warn_of_few_hits,
 )
-from hybrid.evaluation.results import SetResults, save_run
+from hybrid.evaluation.results import SetResults, check_runs, save_run
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.supporting import OF_SENTENCES
 from hybrid.multihop.searcher import ChainSearcher
@@ -96,6 +96,7 @@ def compare(
     warn_of_few_hits(depth, measure_names)
     warn_of_few_candidates(fusions, measure_names)
     if output_runs:
+        check_runs([query_set])
         make_folder(path_of(output_runs, "a folder"))  # raises for a wrong path before hours of searching
     retrieved = search_all(channels, query_set, searched_depth, threads, one_by_one=one_by_one)
     query_set = retrieved.query_set  # with the language of the index

@@ -16,7 +16,7 @@ from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import DEFAULT_MEASURES, evaluate, parse_measures, without_query_ids
 from hybrid.evaluation.rankings import warn_of_few_candidates
-from hybrid.evaluation.results import SetResults, save_run
+from hybrid.evaluation.results import SetResults, check_run_names, check_runs, save_run
 from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, open_test_set
 from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
@@ -161,12 +161,15 @@ def evaluate_set(
             ),
         )
     if output_runs:
+        check_run_names([*channels, *map(str, dense)])
         make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         test_set = open_test_set(path, work, options.language)
         test_set, corpus = replace(test_set, name=name or test_set.name), corpus_of(test_set)
         refuse_sentences(test_set, options.unit)
+        if output_runs:
+            check_runs([test_set])
         if answering and not test_set.answers:
             raise InputError(
                 "cannot measure answers: no question has known answers",

@@ -18,12 +18,16 @@ from hybrid.evaluation.chains import ChainRun
 from hybrid.evaluation.measures import Evaluation, against_best, shown_p
 from hybrid.evaluation.plots import add_legend, colors, figure
 from hybrid.evaluation.tables import INTERVAL, Cell, Table
+from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import PAGE_PRECISION, R_PRECISION
 from sparta.base.checks import path_of
+from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, make_folder
 from sparta.base.records import Run
+from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_fields
-from sparta.data.trec import write_run
+from sparta.data.parsing import placed
+from sparta.data.trec import check_query_ids, write_run
 
 SIGNIFICANT = 0.05
 LEGEND = (
@@ -282,6 +286,27 @@ def _write_lines(output: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     atomic_write(output, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
 
 
+def check_runs(query_sets: Sequence[QuestionSet]) -> None:
+    """Check before a search that `save_run` can write the rankings of these question sets into one folder.
+
+    :raises InputError: two sets have the same file name, or a query id contains white space.
+    """
+    check_run_names([query_set.name for query_set in query_sets])
+    for query_set in query_sets:
+        with placed(query_set.name):
+            check_query_ids(query.query_id for query in query_set.queries)
+
+
+def check_run_names(names: Sequence[str]) -> None:
+    """Check that the runs of test sets, or of rankings, have different file names."""
+    for name, other in itertools.combinations(names, 2):
+        if file_word(name) == file_word(other):
+            raise InputError(
+                f"the TREC runs of {name} and {other} would be the same file",
+                remedy=remedy("rename one of the two, or omit {}", Option("output_runs")),
+            )
+
+
 def save_run(folder: str | Path, set_name: str, name: str, run: Run) -> None:
     """Write a TREC run into a folder, as a file named after the test set and the ranking."""
     folder = path_of(folder, "a folder")
@@ -290,7 +315,7 @@ def save_run(folder: str | Path, set_name: str, name: str, run: Run) -> None:
 
 
 def file_word(name: str) -> str:
-    """Return a ranking's name as a file name: `impact + 1.2·bm25` becomes `impact+1.2xbm25`."""
+    """Return a ranking's or set's name as a file name: `impact + 1.2·bm25` becomes `impact+1.2xbm25`."""
     return re.sub(r"[^\w.+-]+", "-", name.replace(" + ", "+").replace("·", "x")).strip("-")
 
 

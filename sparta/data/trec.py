@@ -44,6 +44,16 @@ def write_run(
                 stream.writelines(_run_lines(query_id, passages, tag))
 
 
+def check_query_ids(query_ids: Iterable[str]) -> None:
+    """Check that `write_run` accepts these query ids.
+
+    :raises InputError: a query id contains white space, or is repeated.
+    """
+    seen: set[str] = set()
+    for query_id in query_ids:
+        _check_word("query id", query_id, seen)
+
+
 def _run_lines(query_id: str, passages: Sequence[ScoredPassage], tag: str) -> Iterator[str]:
     scores = _strictly_descending(passage.score for passage in passages)
     seen: set[str] = set()

@@ -22,7 +22,7 @@ CROSS_ENCODER = "BertForSequenceClassification"
 """The architecture of a cross-encoder in its config.json."""
 SETTINGS = "config_sentence_transformers.json"
 _WITH_SEGMENTS = {f"{name}Tokenizer" for name in ("Bert", "Electra", "MobileBert")}
-"""Classes of transformers that pass the segments of a pair to the model, unless the settings say otherwise."""
+"""Classes of transformers that pass a pair's segments to the model, unless the settings say otherwise."""
 
 
 def check_kind(folder: Path, raw: dict[str, Any], option: str = "rerank") -> None:

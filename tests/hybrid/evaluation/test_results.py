@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from hybrid.evaluation.compare import compare
+from hybrid.evaluation.evaluate import evaluate_set
 from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.results import SetResults, results_table, verdict
 from hybrid.evaluation.tables import Table
+from hybrid.evaluation.testsets import QuestionSet
+from sparta.base.errors import InputError
+from sparta.base.records import Query
+from sparta.shards.encode import EncodeOptions
+from tests.programs import hybrid, sparta
 
 
 def test_a_wide_table_is_split_and_its_rows_keep_their_names() -> None:
@@ -79,3 +89,39 @@ def test_means_are_over_the_sets_that_have_the_ranking() -> None:
     sets = [results("a", bm25=0.5, few=0.2), results("b", bm25=0.7, few=0.6), results("zsre", bm25=0.9)]
     rows = [row[:3] for row in results_table(sets, ["RR"]).rows[-2:]]
     assert rows == [["mean", "bm25", pytest.approx(70.0)], ["mean of a, b", "few", pytest.approx(40.0)]]
+
+
+@pytest.mark.parametrize("names", [("a/b/x.jsonl", "a-b/x.jsonl"), ("dev 1.jsonl", "dev-1.jsonl")])
+def test_sets_whose_runs_would_be_one_file_are_refused(
+    names: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text('{"question": "who", "answers": ["Larry"]}\n')
+    sets = [word for name in names for word in ("--dataset", name)]
+    for result in (
+        hybrid("eval", "--index", "none", *sets, "--output-runs", "runs"),
+        sparta("eval", *names, "--output-runs", "runs"),
+    ):
+        assert (result.exit_code, "would be the same file" in result.stderr) == (2, True), result.output
+    assert not Path("runs").exists()
+
+
+def test_models_whose_runs_would_be_one_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the TREC runs of m/a and m-a would be the same file"):
+        evaluate_set(tmp_path, None, EncodeOptions(), dense=("m/a", "m-a"), output_runs=tmp_path / "runs")
+
+
+def test_a_query_id_that_a_run_cannot_hold_is_refused_before_the_search(tmp_path: Path) -> None:
+    """JSONL with such an id is refused when it is read; SQuAD's and MRQA's ids may be any text."""
+    questions = QuestionSet("made", (Query("1", "who", ("Larry",)), Query("q 2", "where", ("Paris",))))
+    channels: Any = None
+    with pytest.raises(InputError, match="cannot hold the query id 'q 2'") as refused:
+        compare(channels, questions, [], output_runs=tmp_path / "runs")
+    assert (refused.value.where, (tmp_path / "runs").exists()) == ("made", False)
+    answers = '"detected_answers": [{"text": "Paris", "char_spans": [[0, 4]]}]'
+    context = f'{{"context": "Paris.", "qas": [{{"qid": "q 1", "question": "where", {answers}}}]}}'
+    (tmp_path / "dev.jsonl").write_text(context)
+    with pytest.raises(InputError, match="cannot hold the query id 'q 1'"):
+        evaluate_set(tmp_path / "dev.jsonl", None, EncodeOptions(), output_runs=tmp_path / "runs")
