@@ -172,7 +172,7 @@ def _shipped() -> QueryTokenizer:
 
 
 def _lexical() -> LexicalTerms:
-    """Lexical terms whose caches are empty: what was read before must not make a measured text faster."""
+    """Lexical terms with empty caches: the time of a cached text would say nothing."""
     return LexicalTerms(TermSettings(), _shipped().tokenizer)
 
 

@@ -112,7 +112,7 @@ class DenseSearcher(ChannelSearcher):
         offset: int = 0,
         filter: FilterLike | None = None,
     ) -> list[list[Hit]]:
-        """Return the k best passages for each query vector; the options are those of `search`.
+        """Return the k best passages for each query vector, after the first `offset`.
 
         :param questions: query vectors `(n, width)`
         :raises InputError: the vectors have another width than the channel, NaN or infinity, or k is below 1.

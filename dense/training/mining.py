@@ -257,7 +257,7 @@ class Miner:
             return list(question.positives)
         if question.judged:
             docids = [docid for docid in self.lexical.docids(list(question.judged)) if docid >= 0]
-            return [_scored({**r, "passage_id": r["id"]}) for r in self.lexical.records(docids)]
+            return [passage_in_file({**r, "passage_id": r["id"]}) for r in self.lexical.records(docids)]
         for hit in lexical:
             passage = _passage_of(hit)
             if self._answers(question, passage):

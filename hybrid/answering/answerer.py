@@ -70,7 +70,7 @@ class Answerer(Closing):
     passages. If mentions add up, the reader reads all passages. `counts` has the number of passages that were
     read.
 
-    After reranking, a share of the cross-encoder's scores counts in the scores of answers.
+    After reranking, a tenth of the cross-encoder's score counts in the scores of answers.
 
     :param retriever: finds passages; for an `Index`, its first channel; for a chain, the passages of its best
         paths

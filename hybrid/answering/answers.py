@@ -135,7 +135,9 @@ RERANK_WEIGHT = 0.1
 
 
 def rerank_offsets(scores: Sequence[float]) -> list[float]:
-    """Return what a cross-encoder's scores add to the spans of each passage: 0 for the best one, else less.
+    """Return the offset of each passage's span scores: 0 for the best passage, below 0 for the others.
+
+    :param scores: the cross-encoder's score of each passage
 
     The scores are log odds, as those of spans. If a cross-encoder gives probabilities, the offset hardly
     counts.

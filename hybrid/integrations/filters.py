@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.filters import SIGNS, AllOf, AnyOf, Condition, Exists, Filter, Not
+from sparta.base.filters import COMPARISONS, AllOf, AnyOf, Condition, Exists, Filter, Not
 
-_KNOWN = ("==", "!=", *SIGNS, "in", "not in", "any", "all", "contains", "is_empty")
+_KNOWN = ("==", "!=", *COMPARISONS, "in", "not in", "any", "all", "contains", "is_empty")
 
 
 def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
@@ -18,8 +18,8 @@ def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
 
     :raises InputError: the operator is not supported
     """
-    if operator in SIGNS:
-        return {field: {SIGNS[operator]: value}}
+    if operator in COMPARISONS:
+        return {field: {COMPARISONS[operator]: value}}
     if operator == "is_empty" or (operator == "==" and value is None):
         return {field: {"exists": False}}
     if operator == "!=":

@@ -42,6 +42,10 @@ class OpenSearchSearcher(Retriever):
         self.channel = channel_name(channel)
         self.opened = opened or RemoteIndex(Server(server) if isinstance(server, str) else server, name)
 
+    def refresh(self) -> bool:
+        """Follow the alias now. Returns whether the alias points to another index."""
+        return self.opened.refresh()
+
     def beside(self, channel: str) -> OpenSearchSearcher:
         """Return a searcher of another channel of the same open index; closing one of them closes both."""
         return OpenSearchSearcher(self.opened.server, self.opened.name, channel=channel, opened=self.opened)

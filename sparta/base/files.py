@@ -1,4 +1,4 @@
-"""Errors of files, checks of output paths, and writing that keeps the old file after a crash."""
+"""Files: errors, names, checks of output paths, hashes, and writing that keeps the old file after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a corpus as a stream of passages, and checking its records.
+"""Opening a corpus: the reader of a file, a folder, a dataset or a list of records.
 
 JSONL files have one object per line, JSON files a list of objects. TSV and CSV files have a header (`id`,
 `text`, `title`) and quoting as Python's csv module writes it; TSV may have no header and the two columns id
@@ -20,9 +20,7 @@ from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.irds import is_irds
 from sparta.data.formats.objects import is_collection
-from sparta.data.formats.reading import (
-    RECORDS,
-)
+from sparta.data.formats.reading import RECORDS
 from sparta.data.formats.sqlite import no_database
 from sparta.data.parsing import BadRecordError
 from sparta.data.readers.corpus_reader import CorpusReader

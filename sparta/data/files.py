@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from sparta.base.disk.streams import BOM, Tally, input_errors, open_decompressed
-from sparta.base.disk.unread import refuse_unsupported
+from sparta.base.disk.unsupported import refuse_unsupported
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, plain_name, shown_name, unreadable
 from sparta.base.manifest import is_index

@@ -29,16 +29,10 @@ from sparta.index.build import (
     up_to_date,
     write_index,
 )
-from sparta.index.channels import (
-    begin_passes,
-    begun_channels,
-    other_channels,
-    split_channels,
-    sync_channels,
-)
+from sparta.index.channels import begin_passes, begun_channels, other_channels, split_channels, sync_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, JSON, Job
-from sparta.index.inputs.options import IndexOptions, fields_of_index, resolved
+from sparta.index.inputs.options import IndexOptions, fields_of_index, resolve_options
 from sparta.index.inputs.sources import corpus_job, corpus_source, text_source, vectors_source
 from sparta.index.jobs import Source
 from sparta.index.plan import with_lexical_terms
@@ -46,10 +40,7 @@ from sparta.index.snapshot import read_newest
 from sparta.index.writer import refuse_stored
 from sparta.lucene.jvm import find_runtime
 from sparta.models.query_encoder import QuerySide
-from sparta.models.resolve import (
-    known_query_side,
-    shipped_for,
-)
+from sparta.models.resolve import known_query_side, shipped_for
 
 if TYPE_CHECKING:
     from sparta.index.channels import ChannelPass
@@ -91,7 +82,7 @@ def build_index(
     folder = IndexFolder(path)
     inherits = mode in GROWING and isinstance(corpus, str | Path)
     reader = requested.reader(corpus, fields_of_index(folder) if inherits else {})  # a wrong path fails first
-    chosen = resolved(folder, requested, mode, encodes=True)
+    chosen = resolve_options(folder, requested, mode, encodes=True)
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = str(chosen.channels or BOTH_CHANNELS)
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
@@ -169,7 +160,7 @@ def build_index_from_vectors(
     requested = IndexOptions.of(options)
     in_lucene, names = split_channels(requested.channels)
     requested = replace(requested, channels=in_lucene)
-    chosen = resolved(folder, requested, mode, encodes=False)
+    chosen = resolve_options(folder, requested, mode, encodes=False)
     find_runtime()
     with _reporting_interrupts(folder, mode):
         writing = chosen.for_writing(mode)

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ class Page:
 
     k: int = 10
     offset: int = 0
-    filter: Filter | None = field(default=None)
+    filter: Filter | None = None
     collapse: str | None = None
     deepest: int | None = None
     hits: str = DOCUMENTS

@@ -1,1 +1,1 @@
-"""Locks, folders that appear when they are complete, and input files as streams."""
+"""Locks, folders that appear when they are complete, input files as streams, and unsupported formats."""

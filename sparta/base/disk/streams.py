@@ -14,7 +14,7 @@ from collections.abc import Buffer, Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
 
-from sparta.base.disk.unread import refuse_unsupported
+from sparta.base.disk.unsupported import refuse_unsupported
 from sparta.base.errors import InputError
 from sparta.base.files import COMPRESSED, STANDARD_INPUT, shell_path, shown_name, unreadable
 

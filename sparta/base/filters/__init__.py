@@ -15,12 +15,12 @@ from sparta.base.filters.conditions import (
     text_of,
 )
 from sparta.base.filters.filter import Filter, FilterLike
-from sparta.base.filters.json_form import SIGNS
+from sparta.base.filters.json_form import COMPARISONS
 from sparta.base.filters.text_form import filter_object
 
 __all__ = [
+    "COMPARISONS",
     "LONGEST",
-    "SIGNS",
     "AllOf",
     "AnyOf",
     "Condition",

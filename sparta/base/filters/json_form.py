@@ -22,9 +22,9 @@ from sparta.base.filters.conditions import (
 )
 from sparta.base.remedies import Option, Remedy, remedy
 
-SIGNS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-"""The name of each comparison in the JSON form."""
-BOUNDS = tuple(SIGNS.values())
+COMPARISONS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+"""The name in the JSON form of each sign of a comparison."""
+BOUNDS = tuple(COMPARISONS.values())
 _MOST_LEVELS = 20  # of filters inside filters
 FORMS = remedy(
     "write the filter as {}, {}, {}, {}, or {}",

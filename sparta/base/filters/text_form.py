@@ -10,7 +10,7 @@ from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.filters.conditions import text_of
-from sparta.base.filters.json_form import BOUNDS, FORMS, SIGNS
+from sparta.base.filters.json_form import BOUNDS, COMPARISONS, FORMS
 
 _IN = re.compile(r"([^=<>\s]+)\s+(not\s+)?in\s+(\S.*)", re.DOTALL)
 _EXISTS = re.compile(r"([^=<>\s]+)\s+exists")
@@ -104,12 +104,12 @@ def _condition(text: str) -> dict[str, Any]:
     if not comparison:
         raise InputError(f"invalid filter: expected FIELD=VALUE, found {text!r}", remedy=FORMS)
     name, sign, value = comparison.groups()
-    if value.startswith(tuple("=<>")) or (sign in SIGNS and not value):
+    if value.startswith(tuple("=<>")) or (sign in COMPARISONS and not value):
         raise InputError(
             f"invalid filter {text!r}: expected a value after {sign}, found {value!r}", remedy=FORMS
         )
-    if sign in SIGNS:
-        return {name: {SIGNS[sign]: _bound(value)}}
+    if sign in COMPARISONS:
+        return {name: {COMPARISONS[sign]: _bound(value)}}
     readings = _readings(value)
     equal = value if readings == [value] else {"in": readings}
     return {name: {"not": equal} if sign == "!=" else equal}

@@ -20,7 +20,7 @@ from sparta.base.disk.streams import (
     open_decompressed,
     too_long,
 )
-from sparta.base.disk.unread import unread_form
+from sparta.base.disk.unsupported import unsupported_form
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name, shown_name
 from sparta.base.records import Passage
@@ -236,7 +236,7 @@ def text_file(
 
     if documents:
         return len(data), _parse_record(parse, b"", where)[0]
-    if unsupported := unread_form(data, path):
+    if unsupported := unsupported_form(data, path):
         description, conversion = unsupported
         detail = f"expected UTF-8 text, found {description}"
         return len(data), BadRecordError("invalid UTF-8", detail, where=where, remedy=conversion)

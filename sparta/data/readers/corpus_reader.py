@@ -1,4 +1,4 @@
-"""What all readers of a corpus share: checks of records, counts, and duplicate ids."""
+"""The base class of the readers of a corpus: batches, duplicate ids, skipped records and counts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from typing import Any
 from sparta.base.errors import InputError
 from sparta.base.records import Passage, Skip
 from sparta.base.remedies import Option, remedy
-from sparta.data.files import (
-    SourceTally,
-)
+from sparta.data.files import SourceTally
 from sparta.data.formats.fields import HASH, USUAL_FIELDS, Fields, is_content_hash
-from sparta.data.formats.reading import (
-    Outcome,
-)
+from sparta.data.formats.reading import Outcome
 from sparta.data.parsing import EMPTY_TEXT, REMOVED, BadRecordError
 from sparta.data.seen_ids import SeenIds
 

@@ -25,13 +25,7 @@ from sparta.data.files import (
 )
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.limited import Documents, check_packages, is_document
-from sparta.data.formats.reading import (
-    Outcome,
-    file_outcomes,
-    object_outcomes,
-    table_outcomes,
-    text_outcome,
-)
+from sparta.data.formats.reading import Outcome, file_outcomes, object_outcomes, table_outcomes, text_outcome
 from sparta.data.formats.sqlite import is_database, needs_query, no_database, query_rows, stored_files
 from sparta.data.readers.corpus_reader import CorpusReader
 
@@ -41,12 +35,11 @@ logger = logging.getLogger("sparta.data")
 class FileReader(CorpusReader):
     """A stream of the passages of a file or a folder.
 
-    `source` is a file, `-` for standard input, or a folder. In a folder, the reader takes the file
-    corpus.jsonl if there is one, as in BEIR; otherwise the JSONL and TSV files. Without any of these, it
-    takes the text, Markdown, HTML and PDF files in the folder and its subfolders; without any of these,
-    too, the CSV, Parquet and Arrow files. It reads files in the order of their names. It ignores hidden
-    files, files with names of queries or judgments, and records and tables in subfolders; a warning names
-    the ignored files.
+    `source` is a file, `-` for standard input, or a folder. In a folder, the reader takes the first of
+    these kinds that the folder has: corpus.jsonl, as in BEIR; JSONL and TSV files; text, Markdown, HTML and
+    PDF files, also in subfolders; CSV, Parquet and Arrow files. It reads them in the order of their names.
+    It ignores hidden files, files with names of queries or judgments, and records and tables in subfolders;
+    a warning names the ignored files.
 
     Missing files, files without records, broken compression and a bad TSV header are always errors.
     """

@@ -9,10 +9,7 @@ from typing import Any
 from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.irds import check_irds, document_count, irds_documents
-from sparta.data.formats.reading import (
-    Outcome,
-    object_outcomes,
-)
+from sparta.data.formats.reading import Outcome, object_outcomes
 from sparta.data.formats.sqlite import no_database
 from sparta.data.readers.corpus_reader import CorpusReader
 

@@ -11,11 +11,7 @@ from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.formats.irds import is_irds
 from sparta.data.formats.objects import columns_of, is_rereadable, row_count, rows_of
-from sparta.data.formats.reading import (
-    RECORDS,
-    Outcome,
-    record_outcomes,
-)
+from sparta.data.formats.reading import RECORDS, Outcome, record_outcomes
 from sparta.data.parsing import TEXT_FIELDS
 from sparta.data.readers.corpus_reader import CorpusReader
 

@@ -1,1 +1,1 @@
-"""A corpus or ready vectors → batches of passages with their impacts, and the options of this."""
+"""A corpus or ready vectors → batches of passages with their impacts; the options of an index."""

@@ -1,4 +1,4 @@
-"""The options of an index, and how an existing index and the language fill in what they leave open."""
+"""The options of an index. The existing index or the language supplies those that are not set."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class IndexOptions:
         )
 
 
-def resolved(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:
+def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, encodes: bool) -> IndexOptions:
     """Return the options with every open setting filled in from the existing index or from the language.
 
     :param encodes: whether a model will encode the passages
@@ -223,7 +223,7 @@ def options_to_grow(path: str | Path, options: IndexOptions) -> IndexOptions:
                 "omit {}, or build another index with {}", Option("channels"), Option("path", flag="index")
             ),
         )
-    return resolved(folder, replace(options, channels=in_lucene), "update", encodes=True)
+    return resolve_options(folder, replace(options, channels=in_lucene), "update", encodes=True)
 
 
 def _with_open_settings(options: IndexOptions, settings: Mapping[str, Any]) -> IndexOptions:
@@ -254,7 +254,7 @@ def _with_index_model(options: IndexOptions, live: Generation, folder: IndexFold
         name = find_model(name, live.model["sha256"])
     except ModelError as error:
         if live.channels == BM25:
-            return filled  # no impacts to encode: `_known_side` reads the index's own tokenizer
+            return filled  # no impacts to encode: the query side has the index's tokenizer
         if name in FORMER_MODELS:
             raise ModelError(
                 f"the model of the index, {name}, no longer ships with sparta",

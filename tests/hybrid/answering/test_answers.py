@@ -133,8 +133,8 @@ def test_an_answer_has_the_rankers_score_of_the_passage_that_is_shown() -> None:
 def test_one_text_under_two_titles_adds_up_once() -> None:
     config = ReaderConfig(passage=Calibration(1.0, 0.0), sum_mentions=True)
     texts = [Text("the Moon", "one"), Text("the Moon", "two")]
-    shares = span_probabilities(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
-    assert [one.answer for own in shares for one in own] == [pytest.approx(sigmoid(1.0))] * 2
+    probabilities = span_probabilities(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
+    assert [one.answer for spans in probabilities for one in spans] == [pytest.approx(sigmoid(1.0))] * 2
 
 
 def test_where_mentions_add_up_all_passages_are_read() -> None:

@@ -235,11 +235,13 @@ def test_fused_hits_have_their_places_and_records(opened, fake) -> None:
         assert [path.rpartition("/")[2] for _, path in fake.requests].count("_msearch") <= 3
 
 
-def test_fused_channels_follow_the_alias_until_they_are_closed(opened, builder, docs, fake) -> None:
+def test_channels_follow_the_alias_until_they_are_closed(opened, builder, docs, fake) -> None:
     with Server(Access(fake.url, environment={})) as server:
         push(opened, server, "wiki")
         fused = open_opensearch(server, "wiki", "bm25=1.2,impact")
+        single = open_opensearch(server, "wiki", "bm25")
         assert not fused.refresh()
+        assert not single.refresh()
         assert fused.ranking_name == "bm25=1.2,impact"
         with pytest.raises(InputError, match="threads must be"):
             fused.channels.batch_search(["text a3"], 5, 0)
@@ -247,7 +249,8 @@ def test_fused_channels_follow_the_alias_until_they_are_closed(opened, builder, 
         opened.refresh()
         push(opened, server, "wiki")
         assert fused.refresh()
-        assert fused.num_docs == 9
+        assert single.refresh()
+        assert fused.num_docs == single.num_docs == 9
         with pytest.raises(TypeError, match="cannot be pickled"):
             copy.copy(fused)
         fused.close()

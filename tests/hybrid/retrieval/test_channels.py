@@ -98,9 +98,7 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(**made: Fake) -> dict[str, Fake]:
         if {"impact", "bm25"} <= made.keys():
             made["impact"].other = made["bm25"]
-        monkeypatch.setattr(
-            hybrid.retrieval.channels, "open_channel", lambda _index, name, _bm25=None: made[name]
-        )
+        monkeypatch.setattr(hybrid.retrieval.channels, "open_channel", lambda _index, name: made[name])
         return made
 
     return make

@@ -1,4 +1,4 @@
-"""Files in formats that are not read: how they are recognized, and what converts them."""
+"""Recognizes files in unsupported formats, and names the command that converts them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNSUPPORTED = {  # in this order: UTF-32 begins as UTF-16 does
 """The first bytes of each unsupported format, its description, and a command that converts it."""
 
 
-def unread_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
+def unsupported_form(data: bytes, path: str | Path) -> tuple[str, str] | None:
     """Recognize a file in an unsupported format by its first bytes; return None for other files.
 
     :return: a description of the format, and the command that converts the file
@@ -84,7 +84,7 @@ def _office_forms(path: str | Path) -> list[tuple[str, str]]:
 
 def refuse_unsupported(first_line: bytes, path: str | Path) -> None:
     """Raise InputError if a file begins as a file in an unsupported format does."""
-    if unsupported := unread_form(first_line, path):
+    if unsupported := unsupported_form(first_line, path):
         description, conversion = unsupported
         message = f"expected UTF-8 text, plain or in gzip, bzip2 or zstd, found {description}"
         raise InputError(message, where=shown_name(path), remedy=conversion)
