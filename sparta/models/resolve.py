@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from sparta.base.errors import ModelError, ReplacedError, SpartaError, first_line_of
+from sparta.base.errors import (
+    InputError,
+    MissingPackageError,
+    ModelError,
+    ReplacedError,
+    ServerError,
+    SpartaError,
+    first_line_of,
+)
 from sparta.base.extras import INSTALLED, Installation
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
@@ -44,6 +52,7 @@ FORMER_MODELS = {"sparta-bge-small-en": "2882d5d5"}
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
 _MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "artifact.metadata"]
+_PROXY = "$ALL_PROXY or $HTTPS_PROXY"
 
 
 def shipped_folder(name: str, installation: Installation | None = None) -> Path:
@@ -249,18 +258,55 @@ def _trained(folder: Path) -> Path:
 
 
 def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
     try:
+        from huggingface_hub import snapshot_download
+
         return Path(
             snapshot_download(name, allow_patterns=_MODEL_FILES, ignore_patterns=["onnx/*", "openvino/*"])
         )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (OSError, ValueError, ImportError) as error:  # those of huggingface_hub are among them
+        check_hub_variables()
         raise ModelError(
             f"no such folder, and the download from the hub failed: {first_line_of(error)}",
             where=name,
             remedy=remedy("check the name and the network, or set {} to a folder", Option("model")),
+        ) from error
+
+
+def check_hub_variables() -> None:
+    """Raise if an environment variable keeps the client of the hub from starting. Nothing is requested.
+
+    :raises InputError: the address of the hub or of a proxy is invalid.
+    :raises MissingPackageError: the proxy needs a package that is not installed.
+    :raises ServerError: the file of certificates cannot be read.
+    """
+    try:
+        from huggingface_hub import get_session
+    except ValueError as error:
+        raise InputError(
+            f"the address of the hub is invalid: {first_line_of(error)}",
+            where="$HF_ENDPOINT",
+            remedy="unset HF_ENDPOINT, or set it to an address such as https://huggingface.co",
+        ) from error
+    try:
+        get_session()
+    except ImportError as error:
+        raise MissingPackageError(
+            "a SOCKS proxy needs the Python package socksio",
+            where=_PROXY,
+            remedy="pip install socksio, or unset the variable of the proxy",
+        ) from error
+    except OSError as error:
+        raise ServerError(
+            f"the file of certificates cannot be read: {first_line_of(error)}",
+            where="$SSL_CERT_FILE",
+            remedy="unset SSL_CERT_FILE, or set it to a file of certificates (PEM)",
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"the address of the proxy is invalid: {first_line_of(error)}",
+            where=_PROXY,
+            remedy="correct the address of the proxy, or unset the variable",
         ) from error
 
 

@@ -27,6 +27,7 @@ from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
 from sparta.models.folders.kinds import MODULES, module_entries
+from sparta.models.resolve import check_hub_variables
 from sparta.sharing.backup import backup_index
 from sparta.sharing.paths import remove_local_paths
 
@@ -293,6 +294,8 @@ def hub_errors(repo_id: str) -> Iterator[None]:
             remedy="name a repository as OWNER/NAME",
         ) from error
     except Exception as error:
+        if isinstance(error, OSError | ValueError | ImportError):
+            check_hub_variables()
         if not _is_from_hub(error):
             raise
         raise ServerError(

@@ -23,7 +23,13 @@ from sparta.models.folders.pairs import check_kind
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.models.registered import local_folder
-from sparta.models.resolve import installed_folder, is_shipped, model_folder, sparta_folder
+from sparta.models.resolve import (
+    check_hub_variables,
+    installed_folder,
+    is_shipped,
+    model_folder,
+    sparta_folder,
+)
 from sparta.models.sparta import SpartaModel
 from sparta.neural.backbones import load_encoder, longest_input
 from sparta.neural.batches import length_sorted_batches
@@ -268,7 +274,7 @@ def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
         return Path(name, file) if Path(name, file).is_file() else None
     try:
         return Path(hf_hub_download(name, file))
-    except (HfHubHTTPError, OSError, ValueError) as error:
+    except (HfHubHTTPError, OSError, ValueError, ImportError) as error:
         is_missing = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
         is_id = not isinstance(error, HFValidationError)
         # The cache returns a path, None, or an object that marks a missing file.
@@ -277,6 +283,7 @@ def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
             return Path(cached)
         if is_missing or cached is not None or not is_needed:
             return None
+        check_hub_variables()
         raise ModelError(
             f"cannot tell how the model encodes texts, because {file} cannot be read: {first_line_of(error)}",
             where=name,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dense.models.resolve import bi_encoder_folder, dense_model_folder
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, MissingPackageError, ModelError, ServerError, SpartaError
 from sparta.data.languages import LANGUAGES
 from sparta.models.resolve import (
     Kind,
@@ -120,3 +120,46 @@ def test_shipped_names_and_folders_scan_no_entry_points(registered: Path, tmp_pa
             model_folder(absent)
     with pytest.raises(ModelError, match="acme-models failed to load"):
         model_folder("no-such-name")
+
+
+@pytest.fixture
+def fresh_client() -> Iterator[None]:
+    """Let the next request to the hub make its client anew."""
+    from huggingface_hub import close_session
+
+    close_session()
+    yield
+    close_session()
+
+
+@pytest.mark.usefixtures("fresh_client")
+@pytest.mark.parametrize(
+    ("variable", "value", "kind", "message"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9", MissingPackageError, "a SOCKS proxy needs .* socksio\n  → pip"),
+        ("ALL_PROXY", "no://127.0.0.1:9", InputError, "the address of the proxy is invalid"),
+        ("SSL_CERT_FILE", "/nonexistent", ServerError, r"^\$SSL_CERT_FILE: the file of certificates"),
+    ],
+)
+def test_a_variable_that_stops_the_client_of_the_hub_is_named(
+    variable: str, value: str, kind: type[SpartaError], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(kind, match=message):
+        model_folder("someone/none")
+
+
+def test_an_invalid_address_of_the_hub_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unimportable:
+        """huggingface_hub reads the address while it is imported."""
+
+        @property
+        def get_session(self) -> None:
+            raise ValueError("Invalid IPv6 URL")
+
+        snapshot_download = get_session
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Unimportable())
+    with pytest.raises(InputError, match=r"^\$HF_ENDPOINT: .*: Invalid IPv6 URL\n  → unset HF_ENDPOINT"):
+        model_folder("someone/none")

@@ -5,19 +5,22 @@ Most commands run in this process; the first test and the last one run them as a
 
 from __future__ import annotations
 
+import errno
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from huggingface_hub import close_session, get_session
 
 from dense.channel.folder import ChannelFolder
 from dense.channel.passages import commit_of
 from dense.channel.sync import build_dense
 from sparta import Index, load_model
-from sparta.base.errors import ModelError, ServerError
+from sparta.base.errors import MissingPackageError, ModelError, ServerError
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
@@ -317,6 +320,19 @@ def test_errors_of_the_network_are_the_hubs(kind):
     """The client that uploads files raises them as they are."""
     with pytest.raises(ServerError, match="the hub failed: error sending request"), hub_errors("me/m"):
         raise kind("error sending request")
+
+
+def test_an_error_of_the_disk_stays_and_a_variable_that_stops_the_client_is_named(monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space left") as raised, hub_errors("me/m"):
+        raise full
+    assert raised.value is full
+    close_session()
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    with pytest.raises(MissingPackageError, match="a SOCKS proxy needs"), hub_errors("me/m"):
+        get_session()
+    close_session()
 
 
 def test_models_in_modules_are_published_whole(tmp_path, monkeypatch):
