@@ -35,6 +35,7 @@ _SPARE_FILES = 256
 _FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
 _FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
 NOT_PERMITTED = "change the permissions of the file and of its folders, or read as the user who owns them"
+_NO_LOCKS = "write to another disk: this file system lacks locks or another operation"
 MORE_OPEN_FILES = "raise the limit on open files (ulimit -n 65536)"
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
@@ -48,6 +49,8 @@ _STORAGE_REMEDIES = {
     errno.ENFILE: "close other programs: the machine has reached its limit on open files",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "remove the symbolic links that point to each other",
+    errno.ENOLCK: _NO_LOCKS,  # sparta does without locks; huggingface_hub does not
+    errno.EOPNOTSUPP: _NO_LOCKS,
 }
 _PERMISSIONS, _LIMITS = (errno.EACCES, errno.EPERM), (errno.EMFILE, errno.ENFILE)
 _UNKNOWN_CAUSE = "look for the reason in the system log (dmesg), then repeat the command"

@@ -159,6 +159,12 @@ def test_what_the_storage_refuses_comes_with_a_remedy(number: int) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named(number: int) -> None:
+    with pytest.raises(StorageError, match="→ write to another disk: .* lacks locks"), storage_errors("x"):
+        raise OSError(number, os.strerror(number))
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EINVAL])
 def test_a_disk_that_fails_is_told(number: int) -> None:
     with pytest.raises(StorageError) as caught, storage_errors("x"):

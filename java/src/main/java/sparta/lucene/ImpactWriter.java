@@ -21,6 +21,7 @@ import sparta.lucene.codec.ImpactCodec;
 import sparta.lucene.indexing.DocumentBatch;
 import sparta.lucene.indexing.ImpactDocument;
 import sparta.lucene.indexing.IndexingPool;
+import sparta.lucene.indexing.OptionalLocks;
 import sparta.lucene.indexing.PendingImpacts;
 import sparta.lucene.indexing.PendingImpactsCodec;
 import sparta.lucene.indexing.Vocabulary;
@@ -35,7 +36,8 @@ import sparta.lucene.util.StringTable;
  *
  * <p>Documents are indexed by threads of the writer's own. A failure in one of them is thrown, with its cause, at the
  * next call, and at every call after it: nothing is committed any more, and what the last commit holds stays. Nothing
- * but {@link #commit} makes changes last. A second writer on the same folder is refused by Lucene's lock.
+ * but {@link #commit} makes changes last. A second writer on the same folder is refused by Lucene's lock, if the file
+ * system has locks.
  *
  * <p>Calls may come from any thread, one at a time.
  */
@@ -83,7 +85,7 @@ public final class ImpactWriter implements Closeable {
     IndexWriterConfig config =
         config(Analyzers.of(analyzer), ramBufferMb)
             .setCodec(new PendingImpactsCodec(ImpactCodec.of(codec), pending));
-    directory = FSDirectory.open(Path.of(dir));
+    directory = FSDirectory.open(Path.of(dir), new OptionalLocks());
     IndexWriter opened = null;
     try {
       opened = new IndexWriter(directory, config);
