@@ -29,7 +29,7 @@ from sparta.models.config import SpartaConfig
 from sparta.models.load import load_module
 from sparta.models.resolve import default_model_folder
 from sparta.models.sparta import SpartaModel
-from sparta.neural.backbones import encoder_size
+from sparta.neural.backbones import encoder_width
 from sparta.training.formats import form_of, read_records
 from sparta.training.interaction_teachers import LateInteractionTeacher, token_states
 
@@ -44,7 +44,7 @@ def read(paths: Sequence[Path], field: str, other: str = "") -> list[str]:
 def term_states(teacher: LateInteractionTeacher, questions: Sequence[str], alone: float) -> torch.Tensor:
     """Return each term's mean state in questions, of length 1, `(vocabulary, width)`."""
     tokenizer, marker = teacher.tokenizer, teacher.markers[0]
-    size, (width, _) = tokenizer.get_vocab_size(), encoder_size(teacher.encoder)
+    size, width = tokenizer.get_vocab_size(), encoder_width(teacher.encoder)
     sums, counts = torch.zeros(size, width), torch.zeros(size)
     encoded = [encoding.ids for encoding in tokenizer.encode_batch(list(questions))]
     marked = [[ids[0], marker, *ids[1:]] for ids in encoded]

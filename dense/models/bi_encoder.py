@@ -24,7 +24,7 @@ from dense.models.span_scores import SpanScores
 from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.folders.tokenizer import load_tokenizer
-from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, load_encoder, token_types
 from sparta.neural.batches import GPU_TOKENS, distinct_inputs
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import arithmetic, each_batch, one_thread, tokens_at_once, with_halving
@@ -58,7 +58,7 @@ class DenseModel(nn.Module):
         self.passage_encoder = encoder
         self.question_encoder = encoder if config.shared else copy.deepcopy(encoder)
         self.log_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
-        width, _ = encoder_size(encoder)
+        width = encoder_width(encoder)
         self.codes = nn.Parameter(torch.randn(config.codes, width) / width**0.5) if config.codes else None
         self.spans = SpanHead(width) if config.skills and SPAN in config.skills.skills else None
 
@@ -184,7 +184,7 @@ class DenseModel(nn.Module):
     @property
     def width(self) -> int:
         """The size of a vector."""
-        return encoder_size(self.passage_encoder)[0]
+        return encoder_width(self.passage_encoder)
 
     def encode_inputs(self, expert: int, inputs: Sequence[EncoderInput], dtype: str = "auto") -> Vectors:
         """Return the vectors of texts without gradients, `(n, width) float32`; see `vectors`."""

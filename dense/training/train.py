@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from sparta.training.negatives import Scorer
 from sparta.training.options import TrainOptions, TrainResult, fields_of
 from sparta.training.paragraphs import NEGATIVES, ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining, table_of
-from sparta.training.run import check_output, rate_groups, trainer_config
+from sparta.training.run import check_output, layer_factors, rate_groups, trainer_config
 from sparta.training.teachers import Teacher, open_teacher
 
 SCALE_RATE = 100.0
@@ -63,22 +62,12 @@ share the negatives of their batch of 128. TASER chooses 3e-5 or 5e-5 as its lea
 """
 PAPER_BATCH, PAPER_EPOCHS = 128, 40
 """The questions of a batch and the epochs, in both papers."""
-_LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
 def layer_groups(named: Iterable[tuple[str, nn.Parameter]], decay: float) -> list[dict[str, Any]]:
-    """Return the optimizer's groups. A layer's `factor` is `decay` once for each layer above it.
-
-    Embeddings count as the lowest layer. Parameters outside all layers, such as codes, have the factor of the
-    highest layer. Without decay there is one group.
-    """
+    """Return the optimizer's groups by layer, the highest factor first. Without decay there is one group."""
     named = list(named)
-    layers = {name: int(match[1]) for name, _ in named if (match := _LAYER.search(name))}
-    highest = max(layers.values(), default=-1)
-
-    def factor(name: str) -> float:
-        return decay ** (highest - layers.get(name, -1 if ".embeddings." in name else highest))
-
+    factor = layer_factors([name for name, _ in named], decay)
     return rate_groups(sorted(named, key=lambda pair: -factor(pair[0])), factor)
 
 

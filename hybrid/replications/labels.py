@@ -20,7 +20,7 @@ from sparta.base.records import Hit
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
-from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, load_encoder, token_types
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, load_encoder, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.inputs import EncoderInput, special_frame
 from sparta.neural.pooling import pad_inputs
@@ -58,7 +58,7 @@ class LabelModel(nn.Module):
         self.encoder, self.tokenizer = encoder, tokenizer
         self.labels, self.max_length = tuple(labels), max_length
         self._encoder_config = encoder_config(encoder)
-        self.head = nn.Linear(encoder_size(encoder)[0], len(self.labels))
+        self.head = nn.Linear(encoder_width(encoder), len(self.labels))
 
     def input(self, claim: Claim) -> EncoderInput:
         """Return the tokens of a claim and its passages, at most `max_length`.

@@ -92,10 +92,10 @@ def as_plain_bert(encoder: nn.Module) -> nn.Module:
     return plain
 
 
-def encoder_size(encoder: nn.Module) -> tuple[int, int]:
-    """Return the hidden size and the number of layers of an encoder."""
+def encoder_width(encoder: nn.Module) -> int:
+    """Return the hidden size of an encoder."""
     config: Any = encoder.config
-    return int(config.hidden_size), int(config.num_hidden_layers)
+    return int(config.hidden_size)
 
 
 def longest_input(encoder: nn.Module, most: int) -> int:

@@ -15,7 +15,7 @@ from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
-from sparta.neural.backbones import blank_encoder, encoder_config, encoder_size, token_types
+from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.pooling import pad_inputs
@@ -37,7 +37,7 @@ class PathModel(nn.Module):
         super().__init__()
         self.encoder, self.tokenizer, self.layout = encoder, tokenizer, layout
         self._encoder_config = encoder_config(encoder)
-        width, self._depth = encoder_size(encoder)
+        width = encoder_width(encoder)
         self.spans = nn.Linear(width, 2)
         self.passages = nn.Linear(width, 1, bias=False)
         self.sentences = nn.Linear(width, 1, bias=False)
@@ -52,11 +52,6 @@ class PathModel(nn.Module):
     def on_cpu(self) -> bool:
         """Whether the model computes on a CPU."""
         return self.device.type == "cpu"
-
-    @property
-    def encoder_depth(self) -> int:
-        """The number of layers of the encoder."""
-        return self._depth
 
     # ------------------------------------------------------------------ folders
 

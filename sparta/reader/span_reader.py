@@ -20,7 +20,7 @@ from sparta.neural.backbones import (
     as_plain_bert,
     blank_encoder,
     encoder_config,
-    encoder_size,
+    encoder_width,
     load_encoder,
     token_types,
 )
@@ -42,7 +42,7 @@ class SpanReader(nn.Module):
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
         self._encoder_config = encoder_config(encoder)
-        width, self._depth = encoder_size(encoder)
+        width = encoder_width(encoder)
         self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
         self.spans = nn.Linear(width, 2)
 
@@ -63,11 +63,6 @@ class SpanReader(nn.Module):
     def _score(self, batch: Sequence[Window]) -> Scores:
         scores: Scores = self(*(t.to(self.device) for t in padded(batch))).cpu().numpy()
         return scores
-
-    @property
-    def encoder_depth(self) -> int:
-        """The number of layers of the encoder."""
-        return self._depth
 
     @property
     def marks_shared(self) -> bool:

@@ -17,7 +17,7 @@ from sparta.reader.path_model import PathModel
 from sparta.reader.span_reader import SpanReader
 from sparta.reader.windows import Window
 from sparta.training.options import TrainSettings
-from sparta.training.run import TrainingRun, rate_groups, trainer_config
+from sparta.training.run import TrainingRun, layer_factors, rate_groups, trainer_config
 
 HEAD_RATE = 10.0
 
@@ -27,7 +27,7 @@ class ReadingRecipe(TrainSettings):
     """The options of all readers' trainings.
 
     A batch has `batch_size` questions. Each layer of the encoder has `layer_decay` times the learning rate of
-    the layer above.
+    the layer above, unless the layers share their weights, as in ALBERT.
     """
 
     batch_size: int
@@ -62,19 +62,12 @@ class ReadingTraining[M: SpanReader | PathModel, E](TrainingRun[M]):
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return Adam's groups: the heads, and the encoder by layer.
-
-        Parameters outside any layer count as layer -1.
-        """
-
-        def factor(name: str) -> float:
-            if name.startswith(self.heads):
-                return HEAD_RATE
-            name_parts = name.split(".")
-            layer = int(name_parts[name_parts.index("layer") + 1]) if "layer" in name_parts else -1
-            return float(self.settings.layer_decay ** (self.model.encoder_depth - 1 - layer))
-
-        return rate_groups(self.model.named_parameters(), factor)
+        """Return Adam's groups: the heads, and the encoder by layer."""
+        named = list(self.model.named_parameters())
+        layer_factor = layer_factors([name for name, _ in named], self.settings.layer_decay)
+        return rate_groups(
+            named, lambda name: HEAD_RATE if name.startswith(self.heads) else layer_factor(name)
+        )
 
     def numbers(self, step: int) -> tuple[list[int], random.Random]:
         """Return the numbers of a step's examples and a random generator, both set by seed and step alone."""

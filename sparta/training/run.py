@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -54,6 +55,8 @@ from sparta.training.options import (
 )
 
 logger = logging.getLogger(__name__)
+
+_LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
 class TrainingRun[M: nn.Module]:
@@ -362,6 +365,21 @@ def rate_groups(
     for name, parameter in named_parameters:
         groups.setdefault(factor(name), []).append(parameter)
     return [{"params": parameters, "factor": rate_factor} for rate_factor, parameters in groups.items()]
+
+
+def layer_factors(names: Iterable[str], decay: float) -> Callable[[str], float]:
+    """Return a function from a parameter's name to a factor: `decay` once for each layer above its layer.
+
+    Embeddings count as the lowest layer. Parameters outside all layers, such as codes, have the factor of the
+    highest layer. If layers share their weights, as in ALBERT, all factors are 1.
+    """
+    layers = {name: int(match[1]) for name in names if (match := _LAYER.search(name))}
+    highest = max(layers.values(), default=-1)
+
+    def factor(name: str) -> float:
+        return float(decay ** (highest - layers.get(name, -1 if ".embeddings" in name else highest)))
+
+    return factor
 
 
 def check_output(output: str | Path, *, resume: bool) -> Path:

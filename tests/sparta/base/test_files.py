@@ -161,7 +161,7 @@ def test_what_the_storage_refuses_comes_with_a_remedy(number: int) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_named(number: int) -> None:
-    with pytest.raises(StorageError, match="→ write to another disk: .* lacks locks"), storage_errors("x"):
+    with pytest.raises(StorageError, match=r"→ write to another disk: .* lacks locks"), storage_errors("x"):
         raise OSError(number, os.strerror(number))
 
 

@@ -18,7 +18,7 @@ from sparta.base.files import temporary_name
 from sparta.base.remedies import Option
 from sparta.training.model_card import ModelKind
 from sparta.training.options import SpartaRecipe, TrainerConfig, TrainSettings, check_same, fields_of
-from sparta.training.run import TrainingRun, rate_groups, trainer_config
+from sparta.training.run import TrainingRun, layer_factors, rate_groups, trainer_config
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 """Four of eight steps, written at commit d1e9018."""
@@ -184,3 +184,22 @@ def test_groups_are_in_order_of_appearance() -> None:
     groups = rate_groups(model.named_parameters(), lambda name: 10.0 if name.startswith("1.") else 1.0)
     assert [group["factor"] for group in groups] == [1.0, 10.0]
     assert [len(group["params"]) for group in groups] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "factors"),
+    [
+        (("e.embeddings.word.weight", "e.encoder.layer.0.w", "e.encoder.layer.1.w"), [0.25, 0.5, 1.0]),
+        (
+            ("e.embeddings.word.weight", "e.layers.0.w", "e.layers.1.w", "e.final_norm.w"),
+            [0.25, 0.5, 1.0, 1.0],
+        ),
+        (("e.embeddings.word.weight", "e.encoder.albert_layer_groups.0.albert_layers.0.w"), [1.0, 1.0]),
+    ],
+    ids=["BERT", "ModernBERT", "ALBERT"],
+)
+def test_lower_layers_have_lower_rates_in_each_architecture(
+    names: tuple[str, ...], factors: list[float]
+) -> None:
+    factor = layer_factors(names, 0.5)
+    assert [factor(name) for name in names] == factors
