@@ -13,7 +13,7 @@ from torch import nn
 from sparta.base.errors import ModelError
 from sparta.neural.bert import Bert
 from sparta.neural.checkpoint import from_pretrained
-from sparta.neural.stored import is_plain_bert
+from sparta.neural.stored import is_plain_bert, usable_positions
 
 _WITH_POOLER = ("albert", "bert", "camembert", "mpnet", "roberta", "xlm-roberta")
 
@@ -99,15 +99,8 @@ def encoder_width(encoder: nn.Module) -> int:
 
 
 def longest_input(encoder: nn.Module, most: int) -> int:
-    """Return the number of wordpieces that an encoder has positions for, at most `most`.
-
-    RoBERTa and its relatives number positions from behind the padding's.
-    """
-    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
-    if not isinstance(table, nn.Embedding):
-        return min(most, int(encoder_config(encoder).get("max_position_embeddings") or most))
-    unused = 0 if table.padding_idx is None else table.padding_idx + 1
-    return min(most, table.num_embeddings - unused)
+    """Return the number of wordpieces that an encoder has positions for, at most `most`."""
+    return min(most, usable_positions(encoder_config(encoder)) or most)
 
 
 def token_types(config: Mapping[str, Any], segments: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ _SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+_RELATIVES_OF_ROBERTA = ("camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "xmod")
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
 
 
@@ -118,14 +120,28 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def usable_positions(config: Mapping[str, Any]) -> int | None:
+    """Return the number of wordpieces that an encoder of this configuration can read; None if unlimited.
+
+    RoBERTa and its relatives number positions from behind the padding's.
+    """
+    positions, model_type = config.get("max_position_embeddings"), str(config.get("model_type"))
+    if not isinstance(positions, int) or positions <= 0:
+        return None
+    if "roberta" not in model_type and model_type not in _RELATIVES_OF_ROBERTA:
+        return positions
+    padding = None if model_type == "mpnet" else config.get("pad_token_id")  # MPNet ignores its configuration
+    return positions - (1 if padding is None else int(padding)) - 1
+
+
 def check_length(length: int, config: dict[str, Any], where: str = "", option: str = "") -> None:
     """Check that an encoder of this configuration has enough positions for inputs of `length` wordpieces.
 
     :param option: the option that sets the length; without it, config.json sets the length
     :raises ModelError: the encoder has fewer positions.
     """
-    positions = config.get("max_position_embeddings")
-    if isinstance(positions, int) and length > positions > 0:
+    positions = usable_positions(config)
+    if positions is not None and length > positions:
         raise ModelError(
             f"expected at most {positions} wordpieces, the encoder's number of positions, found {length}",
             where=where,

@@ -27,7 +27,7 @@ from sparta.neural.backbones import (
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.stored import read_json
+from sparta.neural.stored import read_json, usable_positions
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.decode import Scores
 from sparta.reader.fusion import FusedEncoder
@@ -79,8 +79,7 @@ class SpanReader(nn.Module):
     @property
     def positions(self) -> int | None:
         """The number of positions of the encoder; None if unlimited."""
-        positions = self._encoder_config.get("max_position_embeddings")
-        return positions if isinstance(positions, int) else None
+        return usable_positions(self._encoder_config)
 
     def check_length(self, length: int, where: str = "", option: str = "") -> None:
         """Raise if windows are longer than the encoder's positions.

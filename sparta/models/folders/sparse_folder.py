@@ -24,7 +24,7 @@ from sparta.models.config import SpartaConfig
 from sparta.models.folders.kinds import IDF, Kind, kind_of, module_entries, unknown_modules
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.inputs import CONTEXT, InputLayout
-from sparta.neural.stored import read_json
+from sparta.neural.stored import read_json, usable_positions
 from sparta.runtime.weights import StoredWeights
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def read_beir_folder(
 
     :param encoder_config: the encoder's configuration, with all its defaults
     """
-    longest = min(BEIR_MAX_LENGTH, _positions(encoder_config))
+    longest = min(BEIR_MAX_LENGTH, usable_positions(encoder_config) or _NO_LIMIT)
     layout = replace(_layout(longest), answer_segment=CONTEXT)  # BEIR uses no segments
     config = SpartaConfig(layout=layout, tied=True, pool_special=pool_special)
     return SparseFolder(folder, load_tokenizer(folder), config)
@@ -323,18 +323,11 @@ def _layout(longest: int) -> InputLayout:
     return InputLayout(use_title=True, max_length=longest, overlap=min(InputLayout().overlap, longest // 4))
 
 
-def _positions(config: Mapping[str, Any]) -> int:
-    """Return the maximum number of wordpieces of an encoder with this configuration."""
-    limit, model_type = config.get("max_position_embeddings") or _NO_LIMIT, str(config.get("model_type"))
-    begins_later = "roberta" in model_type or model_type == "camembert"
-    return int(limit) - (int(config.get("pad_token_id") or 0) + 1 if begins_later else 0)
-
-
 def _longest(transformer: _Module, config: Mapping[str, Any]) -> int:
     """Return the smallest limit of the model's settings, its tokenizer and its encoder."""
     limits = [
         transformer.settings("sentence_bert_config.json").get("max_seq_length"),
         transformer.settings("tokenizer_config.json").get("model_max_length"),
-        _positions(config),
+        usable_positions(config) or _NO_LIMIT,
     ]
     return int(min(limit for limit in limits if limit))
