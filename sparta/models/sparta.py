@@ -13,11 +13,19 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from sparta.base.checks import path_of
+from sparta.base.errors import ModelError
+from sparta.base.remedies import Option, remedy
 from sparta.models.config import SpartaConfig
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.sparse import SparseEncoder
-from sparta.neural.backbones import blank_encoder, encoder_config, load_encoder, token_types
+from sparta.neural.backbones import (
+    blank_encoder,
+    encoder_config,
+    encoder_width,
+    load_encoder,
+    token_types,
+)
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.inputs import Lexical
 from sparta.neural.stored import check_length, read_json
@@ -112,8 +120,20 @@ class SpartaModel(SparseEncoder):
 
     @staticmethod
     def from_encoder(name: str | Path, config: SpartaConfig | None = None) -> SpartaModel:
-        """Return a new, untrained model with a pretrained encoder (folder or hub id)."""
-        return SpartaModel(load_encoder(name), load_tokenizer(name), config or SpartaConfig())
+        """Return a new, untrained model with a pretrained encoder (folder or hub id).
+
+        :raises ModelError: the encoder's word embeddings, which become the term embeddings, are narrower or
+            wider than its states.
+        """
+        encoder = load_encoder(name)
+        width, term_width = encoder_width(encoder), _word_embeddings(encoder).shape[1]
+        if term_width != width:
+            raise ModelError(
+                f"SPARTA needs word embeddings as wide as the states ({width}), found {term_width}",
+                where=str(name),
+                remedy=remedy("choose another {}, such as BERT", Option("encoder")),
+            )
+        return SpartaModel(encoder, load_tokenizer(name), config or SpartaConfig())
 
     @staticmethod
     def load(folder: str | Path) -> SpartaModel:

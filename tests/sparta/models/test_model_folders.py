@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sparta.base.errors import ModelError
+from sparta.base.remedies import Option
 from sparta.models.config import SpartaConfig
 from sparta.models.load import load_model
 from sparta.models.quantize import Quantizer
@@ -105,6 +106,16 @@ def test_a_model_on_an_encoder(make_tiny_model: Make, tmp_path: Path) -> None:
     assert same_state(SpartaModel.load(tmp_path / "saved"), model), (
         "float32, whatever the encoder was saved in"
     )
+
+
+def test_an_encoder_with_narrower_word_embeddings_is_refused(tmp_path: Path) -> None:
+    from transformers import ElectraConfig, ElectraModel
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    ElectraModel(ElectraConfig(vocab_size=9, embedding_size=4, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"as wide as the states \(8\), found 4") as refused:
+        SpartaModel.from_encoder(tmp_path)
+    assert refused.value.remedy.options == [Option("encoder")]
 
 
 def test_encoders_with_computed_buffers_load(tiny_model: SpartaModel, tmp_path: Path) -> None:
