@@ -25,7 +25,7 @@ from torch import nn
 
 from sparta.base.checks import path_of
 from sparta.base.disk.new_folders import remove_left_overs
-from sparta.base.errors import Interrupted, folder_in_use
+from sparta.base.errors import Interrupted, ModelError, folder_in_use
 from sparta.base.files import atomic_write, storage_errors
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
@@ -258,8 +258,21 @@ class TrainingRun[M: nn.Module]:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
-        self._log(loss=float(loss.detach()), norm=float(norm), rate=rate, **logs)
-        self._bar.step(float(loss.detach()))
+        self._log_step(float(loss.detach()), float(norm), rate, logs)
+
+    def _log_step(self, loss: float, norm: float, rate: float, logs: Mapping[str, float]) -> None:
+        """Log a step and show its loss.
+
+        :raises ModelError: the loss or its gradients are not finite. No checkpoint holds this step.
+        """
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise ModelError(
+                f"the training diverged: loss or gradients of step {self.state.step:,} are not finite",
+                where=str(self.folder),
+                remedy=remedy("train with a smaller {}", Option("learning_rate")),
+            )
+        self._log(loss=loss, norm=norm, rate=rate, **logs)
+        self._bar.step(loss)
 
     def batch_number(self, part: int) -> int:
         """Return the number of this process's batch for part `part` of the current step."""

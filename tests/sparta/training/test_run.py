@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import resource
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sparta.base.errors import InputError, StorageError
+from sparta.base.errors import InputError, ModelError, StorageError
 from sparta.base.files import temporary_name
 from sparta.base.remedies import Option
 from sparta.training.model_card import ModelKind
@@ -83,6 +84,27 @@ def test_the_quota_of_a_container_limits_the_threads(tmp_path: Path, monkeypatch
             assert torch.get_num_threads() == expected
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_diverged_training_stops_and_its_last_checkpoint_stays(tmp_path: Path) -> None:
+    class Exploding(Noise):
+        factor = 1.0
+
+        def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+            loss, logs = super().loss(step)
+            return loss * (self.factor if step == 5 else 1.0), logs
+
+    for number, factor in enumerate((math.inf, math.nan)):
+        training = Exploding(
+            torch.nn.Linear(4, 1), TrainerConfig(8, bf16=False, checkpoint_every=4), tmp_path / str(number)
+        )
+        training.factor = factor
+        with pytest.raises(ModelError, match="of step 6 are not finite") as diverged:
+            training.run()
+        assert diverged.value.remedy.options == [Option("learning_rate")]
+        assert training.kept == 4
+        lines = (tmp_path / str(number) / "log.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
 
 
 def test_the_time_of_a_step_is_that_of_the_median_step(tmp_path: Path) -> None:
