@@ -161,10 +161,10 @@ class ChannelFolder:
 
     @contextmanager
     def _with_rebuild_remedy(self) -> Iterator[None]:
-        """Add the command that rebuilds the channel to errors that are raised in the block."""
+        """Add the command that rebuilds the channel to errors of its content that are raised in the block."""
         try:
             yield
-        except NewerFormatError:
+        except (NewerFormatError, StorageError):
             raise
         except SpartaError as error:
             error.remedy = self._rebuild_remedy
@@ -328,9 +328,12 @@ class ChannelFolder:
         """Open the shards of vectors that the manifest names.
 
         :raises IndexStateError: a shard is missing or damaged.
+        :raises StorageError: a file cannot be read, which says nothing about its content.
         """
         try:
             return VectorFolder(self.path / channel.store, shards=channel.shards)
+        except (NewerFormatError, StorageError):
+            raise
         except SpartaError as error:
             is_shard_damaged = error.where.endswith(".safetensors")
             first = "delete this file, and " if is_shard_damaged else ""

@@ -16,7 +16,7 @@ from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
 from sparta.base.checks import paths_of
-from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.base.records import Advance
@@ -197,7 +197,7 @@ def chosen_model(
             identity = find_dense_model(default)
         else:
             identity = identify(model_for(model_name, language, "dense"))
-    except SpartaError as error:
+    except ModelError as error:
         if name is None and model_name is not None:
             error.remedy = find_or_replace_model(index)
         raise

@@ -20,7 +20,7 @@ from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.selection import select
 from dense.search.store import Floats, Rows, VectorFolder, check_finite
-from sparta.base.errors import IndexStateError, InputError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.filters import Filter
 from sparta.base.records import Passage, Ranking
 from sparta.base.remedies import Command, Remedy, remedy
@@ -163,7 +163,7 @@ class DenseChannel:
     def _open_encoder(self) -> QuestionEncoder:
         try:
             identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
-        except SpartaError as error:
+        except ModelError as error:
             error.remedy = find_or_replace_model(self.folder.path)
             raise
         folder = dense_model_folder(identity.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparta.base.errors import ModelError
+from sparta.base.files import raise_if_unreadable
 from sparta.base.remedies import Command, Option, remedy
 from sparta.models.registered import local_folder
 from sparta.models.resolve import (
@@ -77,6 +78,7 @@ def vector_width(name: str | Path | None) -> int:
         config = json.loads(path.read_text(encoding="utf-8"))
         codes, width = config["dense"].get("codes", 0), config.get("hidden_size") or config["dim"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise_if_unreadable(path, error)
         raise ModelError(
             f"expected a dense model (config.json with a dense object), failed with {error!r}",
             where=str(path),

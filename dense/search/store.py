@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from dense.models.resolve import ModelIdentity
 from dense.search.stored_rows import StoredRows, read_rows
 from sparta.base.disk.new_folders import remove_left_overs
-from sparta.base.errors import InputError, SpartaError
+from sparta.base.errors import InputError, SpartaError, StorageError
 from sparta.base.files import allow_open_files, atomic_write, raise_if_unreadable, refuse_links
 from sparta.base.manifest import check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Option, Remedy, remedy
@@ -172,7 +172,8 @@ def write_shard(folder: Path, shard: VectorShard) -> None:
 def open_shard(path: Path) -> VectorShard:
     """Open a shard. Its vectors stay in the file and are read on access (`StoredRows`).
 
-    :raises InputError: the file is damaged, or the limit of open files is reached.
+    :raises InputError: the file is damaged.
+    :raises StorageError: the file cannot be read, whatever its content.
     """
     try:
         with path.open("rb") as stream:
@@ -230,8 +231,8 @@ def _stored_rows(path: Path, start: int, entry: dict[str, Any]) -> StoredRows:
     return StoredRows(path, _DTYPES[entry["dtype"]], start + entry["data_offsets"][0], tuple(entry["shape"]))
 
 
-def _too_many_open_files(path: Path) -> InputError:
-    return InputError(
+def _too_many_open_files(path: Path) -> StorageError:
+    return StorageError(
         "cannot open the file: the process or the machine has reached its limit of open files",
         where=str(path),
         remedy="raise the limit (ulimit -n 65536): every shard of vectors is a file that stays open",

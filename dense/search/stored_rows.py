@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import IndexStateError
+from sparta.base.files import storage_error
 
 
 class StoredRows:
@@ -19,6 +20,7 @@ class StoredRows:
     The class avoids a memory map: a memory map would end the process if another program truncated the file.
 
     :raises IndexStateError: from reading, if the file was changed since it was opened.
+    :raises StorageError: from reading, if the disk fails.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, start: int, shape: tuple[int, ...]) -> None:
@@ -47,7 +49,10 @@ class StoredRows:
         """Fill a buffer of bytes with the rows from `row` on."""
         offset = self._start + row * self.row_bytes
         while n_missing := len(buffer):
-            n_read = os.preadv(self._file, [buffer], offset)
+            try:
+                n_read = os.preadv(self._file, [buffer], offset)
+            except OSError as error:
+                raise storage_error(self.path, error, reading=True) from error
             if n_read == n_missing:
                 return
             if not n_read:

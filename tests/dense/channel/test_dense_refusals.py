@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +25,13 @@ from dense.channel.sync import build_dense
 from dense.channel.table import exists as has_dense
 from dense.models.bi_encoder import DenseModel
 from dense.search.store import VectorFolder
-from sparta.base.errors import InputError, ModelError, ReplacedError
+from sparta.base.errors import InputError, ModelError, ReplacedError, StorageError
 from sparta.base.manifest import write_manifest
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.shards.folder import shard_files
 from tests.dense.channel.channels import QUESTIONS, SIZE, N, assert_same, done, expected, rankings, refused
+from tests.moments import watched
 from tests.programs import dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -169,6 +172,18 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     with (
         DenseSearcher(again) as searcher,
         pytest.raises(ModelError, match=r"the model has changed: its SHA-256 is .*, not"),
+    ):
+        searcher.search("the moon")
+
+    def refuse(action: str, path: Path) -> None:
+        if action == "read" and path.match("moved/*"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    os.utime(moved / "config.json")  # a new time: the hash of an unchanged file is kept
+    with (
+        DenseSearcher(again) as searcher,
+        watched(refuse),
+        pytest.raises(StorageError, match=r"moved/.*cannot be read: Permission denied\n  → change the perm"),
     ):
         searcher.search("the moon")
     shutil.rmtree(moved)

@@ -17,7 +17,7 @@ from dense.channel.sync import build_dense
 from dense.models.resolve import ModelIdentity
 from dense.search.store import VectorFolder, VectorWriter, describe_vectors, shard_path
 from sparta.api import Index
-from sparta.base.errors import InputError, ModelError, NewerFormatError, SpartaError, StorageError
+from sparta.base.errors import InputError, ModelError, NewerFormatError, StorageError
 from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
@@ -183,5 +183,5 @@ def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: 
 
         with monkeypatch.context() as patched:
             patched.setattr(Path, "open", refuse)
-            with pytest.raises(SpartaError, match=message):
+            with pytest.raises(StorageError, match=message):
                 ChannelFolder(folder).is_damaged()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -37,7 +38,7 @@ from dense.search.store import (
     write_shard,
 )
 from dense.search.stored_rows import StoredRows
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, StorageError
 from sparta.shards.folder import shard_files
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -367,6 +368,19 @@ def test_a_file_that_another_program_changed_is_told(tmp_path: Path) -> None:
     os.utime(path, ns=(0, 0))
     with pytest.raises(IndexStateError, match="another program"):
         rows[chosen]
+
+
+def test_a_disk_that_fails_while_rows_are_read_is_told(tmp_path: Path, monkeypatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(48))
+    rows = StoredRows(path, np.float32, 0, (6, 2))
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(StorageError, match="cannot be read: Input/output error") as caught:
+        rows[np.array([4])]
+    assert caught.value.where == str(path)
 
 
 class Rough:

@@ -278,6 +278,9 @@ def test_a_commit_during_the_check_is_no_damage(index: Path, monkeypatch: pytest
         ("tokenizer.json", "tokenizer"),
         ("segments_*", "Lucene index"),
         ("rows-*.npy", "dense channel"),
+        ("dense-*/manifest.json", "dense channel"),
+        ("vectors-*/manifest.json", "dense channel"),
+        ("shard-*.safetensors", "dense channel"),
     ],
 )
 def test_a_file_without_permission_is_not_damaged(whole: Path, pattern: str, part: str) -> None:
