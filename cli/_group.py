@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Buffer, Iterator, Mapping, Sequence
 from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -27,8 +26,7 @@ INTERRUPTED = 130
 GROUP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 """Settings of the help of all three programs."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Error numbers of a full or broken disk behind standard output."""
+_STANDARD_OUTPUT = "standard output"
 
 
 class Place(NamedTuple):
@@ -92,12 +90,12 @@ class SpartaGroup(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            if error.filename is not None or error.errno not in _FULL:
+            if error.filename != _STANDARD_OUTPUT:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
             full = StorageError(
                 f"cannot be written: {error.strerror}",
-                where="standard output",
+                where=_STANDARD_OUTPUT,
                 remedy="free some space, or write to another disk",
             )
             click.echo(f"error: {full}", err=True)
@@ -125,7 +123,7 @@ class SpartaGroup(click.Group):
             sys.stderr.close()
             ctx.exit(0)
         except OSError as error:
-            if error.errno is None or (error.filename is None and error.errno in _FULL):
+            if error.errno is None or error.filename == _STANDARD_OUTPUT:
                 raise  # to `main`
             failed = storage_error(error.filename or "a file", error)
             click.echo(f"error: {visible(str(failed), keep='\n')}", err=True)
@@ -167,11 +165,29 @@ def _interrupted(command: click.Command | None, interrupt: Interrupted | None) -
     return f"interrupted: {counted(interrupt.kept, interrupt.unit)} kept; {again} continues"
 
 
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors have a file name that tells them from errors of other files.
+
+    :param stream: the stream that this file replaces
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "w", closefd=False)
+        self._stream = stream  # without a reference, the stream would close its file
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _STANDARD_OUTPUT
+            raise
+
+
 def _never_fail_to_print() -> None:
     """Make standard output and error safe to print to.
 
     Characters that the terminal's encoding lacks are printed as `?`. Closed streams are replaced by
-    the null device.
+    the null device. The errors of standard output get its name.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -179,6 +195,24 @@ def _never_fail_to_print() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    _name_errors_of_standard_output(sys.stdout)
+
+
+def _name_errors_of_standard_output(stream: TextIO) -> None:
+    """Replace standard output, if it is a stream over a file descriptor, by one over `_StandardOutput`."""
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # Python's option -u leaves out the buffer
+    if not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO:
+        return
+    stream.flush()
+    output = _StandardOutput(stream)
+    sys.stdout = io.TextIOWrapper(
+        output if raw is buffer else io.BufferedWriter(output),  # type: ignore[arg-type]
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 class _Formatter(logging.Formatter):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.files import raise_if_unreadable
 from sparta.base.remedies import Remedy
 
 if TYPE_CHECKING:
@@ -164,11 +165,13 @@ def queries_of(queries: Any, query_ids: Any = None) -> tuple[list[str], list[str
 def json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a model folder.
 
-    :raises ModelError: the file cannot be read or is not a JSON object.
+    :raises ModelError: the file is missing or is not a JSON object.
+    :raises StorageError: the file cannot be read, whatever its content.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
+        raise_if_unreadable(path, error)
         raise ModelError(
             f"expected a JSON object, could not read it: {error}",
             where=str(path),

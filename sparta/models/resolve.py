@@ -23,6 +23,7 @@ from sparta.base.errors import (
     first_line_of,
 )
 from sparta.base.extras import INSTALLED, Installation
+from sparta.base.files import raise_if_unreadable, sha256_file
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.folders.tokenizer import shared_tokenizer
@@ -169,11 +170,15 @@ def folder_with(section: str, folder: Path) -> Path | None:
     """Return the model's folder if its config.json has a section; otherwise None.
 
     The model may be in the subfolder `best` of the given folder.
+
+    :raises StorageError: config.json cannot be read, whatever its content.
     """
     folder = _trained(folder)
+    path = folder / "config.json"
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise_if_unreadable(path, error)
         return None
     return folder if isinstance(config, dict) and section in config else None
 
@@ -371,6 +376,8 @@ def hash_folder(folder: Path) -> str:
     """Return the SHA-256 of a model's files (weights, configuration, tokenizer): names and contents.
 
     The definition of lexical terms is not part of the hash: an index may have the model without these terms.
+
+    :raises StorageError: a file cannot be read, whatever its content.
     """
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if _is_hashed(p)):
@@ -393,5 +400,4 @@ def _file_hash(path: Path, *_state: int) -> bytes:
 
     :param _state: what changes if the file changes
     """
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+    return bytes.fromhex(sha256_file(path))

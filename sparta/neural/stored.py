@@ -112,7 +112,8 @@ def _too_large(expected: str, sizes: str, folder: Path) -> ModelError:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a model folder; the sizes in a config.json are checked.
 
-    :raises ModelError: the file cannot be read or is not a JSON object, or a size is wrong.
+    :raises ModelError: the file is missing or is not a JSON object, or a size is wrong.
+    :raises StorageError: the file cannot be read, whatever its content.
     """
     value = json_object(path)
     if path.name == "config.json":

@@ -1,6 +1,8 @@
 """Outputs that cannot be written: a full disk, a read-only folder, a closed pipe."""
 
 import contextlib
+import errno
+import io
 import os
 import shutil
 import subprocess
@@ -102,14 +104,27 @@ def test_standard_output_that_is_full(built):
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
+@pytest.mark.parametrize("buffering", [0, -1])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_standard_output_that_is_full_before_a_command_runs(option, monkeypatch, capsys):
-    with Path("/dev/full").open("w") as full:
+def test_standard_output_that_is_full_before_a_command_runs(option, buffering, monkeypatch, capsys):
+    with io.TextIOWrapper(Path("/dev/full").open("wb", buffering), write_through=not buffering) as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as ended:
             sparta.main([option])
         assert ended.value.code == 1
         assert capsys.readouterr().err.startswith("error: standard output: cannot be written")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_is_not_taken_for_standard_output(number, monkeypatch):
+    def fail(_: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("cli._group.import_module", fail)
+    result = sparta("info")
+    assert result.exit_code == 1
+    assert f"{os.strerror(number)}\n  →" in result.stderr
+    assert "standard output" not in result.stderr
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import ModelError
+from sparta.base.files import raise_if_unreadable
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.neural.stored import read_json
 
@@ -101,12 +102,14 @@ def _unknown(folder: Path, found: str, advice: Remedy | None = None) -> ModelErr
 def module_entries(folder: Path) -> list[Any]:
     """Return the entries of a folder's modules.json.
 
-    :raises ModelError: the file cannot be read.
+    :raises ModelError: the file is missing or is not a list in JSON.
+    :raises StorageError: the file cannot be read, whatever its content.
     """
     path = folder / MODULES
     try:
         return list(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
+        raise_if_unreadable(path, error)
         raise ModelError(
             f"the list of the model's modules cannot be read: {error}", where=str(path)
         ) from error

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import shutil
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import ModelError, StorageError
 from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.folders.tokenizer import load_tokenizer, shared_tokenizer
 from sparta.models.load import calibration_passages, load_model, load_module
 from sparta.models.quantize import Quantizer
-from sparta.models.resolve import hash_folder, known_query_side
+from sparta.models.resolve import folder_with, hash_folder, known_query_side
 from sparta.models.sparta import SpartaModel
 from sparta.models.stored_model import open_stored
+from tests.moments import watched
 from tests.sparta.models.brute_force import TEXTS, Make, broken_copy, dense, passages
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,6 +60,22 @@ def test_a_changed_folder_has_another_hash(tiny_model_folder: Path, tmp_path: Pa
     assert hash_folder(folder) == hash_folder(tiny_model_folder)
     (folder / "vocab.txt").write_text("x")
     assert hash_folder(folder) != hash_folder(tiny_model_folder)
+
+
+@pytest.mark.parametrize(
+    "read", [hash_folder, lambda folder: folder_with("sparta", folder), lambda folder: load_model(folder)]
+)
+def test_a_model_on_a_disk_that_fails_is_not_damaged(
+    tiny_model_folder: Path, tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    def fail(action: str, path: Path) -> None:
+        if action == "read" and path.name == "config.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    folder = Path(shutil.copytree(tiny_model_folder, tmp_path / "copy"))
+    with watched(fail), pytest.raises(StorageError, match="cannot be read: Input/output error") as caught:
+        read(folder)
+    assert caught.value.where == str(folder / "config.json")
 
 
 def test_an_open_encoder_is_opened_again_when_its_files_have_changed(
