@@ -30,6 +30,7 @@ from sparta.index.snapshot import Committed, last_commit, retry_if_replaced
 from sparta.lucene.bridge import commit_files
 
 _BYTES_PER_CALL = 1 << 30
+_BYTES_PER_READ = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
     content even if other files are copied over the index.
 
     :raises IndexStateError: there is no index, it holds no passages, or the destination is not a new folder.
-    :raises StorageError: the disk is full, or the destination cannot be written.
+    :raises StorageError: the disk is full, the destination cannot be written, or the index cannot be read.
     """
     started = time.monotonic()
     folder = IndexFolder(lasting_path(path))
@@ -93,13 +94,14 @@ def _empty(folder: Path) -> None:
 
 def _copy_commit(folder: IndexFolder, generation: Generation, committed: Committed, copy: Path) -> None:
     """Copy the files of one commit, and write a manifest that names only this commit's generation."""
-    files = list(_files(folder, generation, committed))
+    with storage_errors(folder.path, reading=True):
+        files = list(_files(folder, generation, committed))
     count = allow_open_files(len(files))
     with ExitStack() as stack:
         # Opening the files is quick, and the copies are slow. A writer may remove the files meanwhile.
-        streams = [stack.enter_context((folder.path / file).open("rb")) for file in files[:count]]
+        streams = [stack.enter_context(_open(folder.path / file)) for file in files[:count]]
         for file in files[count:]:  # first, because no open file keeps their content
-            with (folder.path / file).open("rb") as stream:
+            with _open(folder.path / file) as stream:
                 _copy(stream, copy / file)
         for file, stream in zip(files, streams, strict=False):
             _copy(stream, copy / file)
@@ -124,6 +126,16 @@ def _files(folder: IndexFolder, generation: Generation, committed: Committed) ->
             yield (channel / file_name).relative_to(folder.path)
 
 
+def _open(path: Path) -> BinaryIO:
+    with storage_errors(path, reading=True):
+        return path.open("rb")
+
+
+def _read(stream: BinaryIO) -> bytes:
+    with storage_errors(stream.name, reading=True):
+        return stream.read(_BYTES_PER_READ)
+
+
 def _copy(stream: BinaryIO, target: Path) -> None:
     """Copy an open file. File systems that can share blocks store both files in the same blocks."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +143,7 @@ def _copy(stream: BinaryIO, target: Path) -> None:
         with suppress(AttributeError, OSError):  # some systems lack the call
             while os.copy_file_range(stream.fileno(), copy.fileno(), _BYTES_PER_CALL):
                 pass
-        shutil.copyfileobj(stream, copy)  # the rest of the file: nothing, if the call has worked
+        while data := _read(stream):  # the rest of the file: nothing, if the call has worked
+            copy.write(data)
         copy.flush()
         os.fsync(copy.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,12 +17,13 @@ from typing import Any, BinaryIO
 import pytest
 
 from sparta import Index, IndexOptions
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, StorageError
 from sparta.base.files import sha256_file
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.index.verify import verify_index
 from sparta.sharing.backup import _copy, backup_index
+from tests.moments import watched
 
 pytestmark = pytest.mark.jvm
 
@@ -139,6 +141,21 @@ def test_a_wrong_destination_is_refused(tmp_path, index, place):
         backup_index(index, destination)
     assert contents(index) == files
     assert not list(tmp_path.glob(".sparta-*"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that fails to be read")
+def test_an_index_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    def refuse(action: str, path: Path) -> None:
+        if action == "read" and path.suffix == ".cfs":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    Index.create(tmp_path / "ix", [{"text": "moon"}], options=IndexOptions(channels="bm25")).close()
+    with watched(refuse), pytest.raises(StorageError, match="cannot be read: Permission") as not_opened:
+        backup_index(tmp_path / "ix", tmp_path / "backup")
+    assert not_opened.value.where.startswith(f"{tmp_path / 'ix'}/")
+    with Path("/proc/self/mem").open("rb") as stream, pytest.raises(StorageError) as not_read:
+        _copy(stream, tmp_path / "copy")
+    assert not_read.value.where == "/proc/self/mem"
 
 
 def test_without_an_index_nothing_is_made(tmp_path):
