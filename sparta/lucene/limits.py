@@ -33,14 +33,21 @@ def options_within_limits(heap: int | None) -> list[str]:
     :param heap: the heap size in bytes that the user set, or None for Java's own choice
     :raises JavaError: a limit is too low for Java; the message names the limit.
     """
-    _check("stack size", resource.getrlimit(resource.RLIMIT_STACK)[0], 0, _STACK, "ulimit -s unlimited")
+    _check("stack size", resource.getrlimit(resource.RLIMIT_STACK)[0], 0, _STACK, "(ulimit -s unlimited)")
     _check_threads(resource.getrlimit(resource.RLIMIT_NPROC)[0])
     in_use = _memory_in_use()
     data = _room(resource.getrlimit(resource.RLIMIT_DATA)[0], in_use["VmData"])
     space = _room(resource.getrlimit(resource.RLIMIT_AS)[0], in_use["VmSize"])
     smallest = heap or SMALLEST_HEAP
-    _check("data size", data, in_use["VmData"], _DATA + smallest, "ulimit -d unlimited")
-    _check("address space", space, in_use["VmSize"], _SMALL_ADDRESS_SPACE + smallest, "ulimit -v unlimited")
+    smaller = ", or lower $SPARTA_JVM_HEAP" if heap else ""
+    _check("data size", data, in_use["VmData"], _DATA + smallest, f"(ulimit -d unlimited){smaller}")
+    _check(
+        "address space",
+        space,
+        in_use["VmSize"],
+        _SMALL_ADDRESS_SPACE + smallest,
+        f"(ulimit -v unlimited){smaller}",
+    )
     if data is None and (space is None or space > 2 * _ADDRESS_SPACE):
         return []
     is_small = space is not None and space < _ADDRESS_SPACE + max(smallest, _MB * 1024)
@@ -79,10 +86,11 @@ def _room(limit: int, in_use: int) -> int | None:
 def _check(name: str, room: int | None, in_use: int, needed: int, remedy: str) -> None:
     if room is None or room < 0 or room >= needed:
         return
+    used, more = (f", of which {_size(in_use)} are in use", " more") if in_use else ("", "")
     raise JavaError(
-        f"the limit on the {name} is too low for Java: {_size(room + in_use)},"
-        f" of which {_size(in_use)} are in use; Java needs {_size(needed)} more",
-        remedy=f"raise the limit ({remedy}), or lower $SPARTA_JVM_HEAP if you have set it",
+        f"the limit on the {name} is too low for Java: {_size(room + in_use)}{used};"
+        f" Java needs {_size(needed)}{more}",
+        remedy=f"raise the limit {remedy}",
     )
 
 

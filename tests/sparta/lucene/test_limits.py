@@ -87,8 +87,17 @@ def test_a_heap_that_does_not_fit_is_refused():
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with soft_limit(resource.RLIMIT_AS, in_use + 4000 * MB):
         assert limits.options_within_limits(2000 * MB)
-        with pytest.raises(JavaError, match="address space"):
+        with pytest.raises(JavaError, match=r"address space [\s\S]* or lower \$SPARTA_JVM_HEAP"):
             limits.options_within_limits(3000 * MB)
+
+
+def test_a_stack_that_is_too_small_comes_with_its_own_remedy():
+    with soft_limit(resource.RLIMIT_STACK, 128 * 1024), pytest.raises(JavaError) as caught:
+        limits.options_within_limits(64 * MB)
+    assert (
+        caught.value.message == "the limit on the stack size is too low for Java: 128 KB; Java needs 512 KB"
+    )
+    assert str(caught.value.remedy) == "raise the limit (ulimit -s unlimited)"
 
 
 def test_without_limits_java_decides():
