@@ -32,11 +32,16 @@ COMPRESSED = {
 }
 """The suffix of each compressed format, and a pattern for the first bytes of its files."""
 _SPARE_FILES = 256
-_FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
+FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
 _FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
+DISK_FAILURES = tuple(getattr(errno, name) for name in _FAILURES if hasattr(errno, name))
+"""The numbers of the errors of a failing disk."""
 NOT_PERMITTED = "change the permissions of the file and of its folders, or read as the user who owns them"
 _NO_LOCKS = "write to another disk: this file system lacks locks or another operation"
 MORE_OPEN_FILES = "raise the limit on open files (ulimit -n 65536)"
+MORE_MAPPED_MEMORY = (
+    "raise the limits on the address space (ulimit -v) and on mapped files (sysctl vm.max_map_count)"
+)
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -44,15 +49,16 @@ _STORAGE_REMEDIES = {
     errno.EROFS: "write to a folder that is not mounted read-only",
     errno.EACCES: "change the permissions of the folder, or write to another one",
     errno.EPERM: "change the permissions of the folder, or write to another one",
-    **{getattr(errno, name): _FAILED_DISK for name in _FAILURES if hasattr(errno, name)},
+    **dict.fromkeys(DISK_FAILURES, FAILED_DISK),
     errno.EMFILE: MORE_OPEN_FILES,
+    errno.ENOMEM: MORE_MAPPED_MEMORY,
     errno.ENFILE: "close other programs: the machine has reached its limit on open files",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "remove the symbolic links that point to each other",
     errno.ENOLCK: _NO_LOCKS,  # sparta does without locks; huggingface_hub does not
     errno.EOPNOTSUPP: _NO_LOCKS,
 }
-_PERMISSIONS, _LIMITS = (errno.EACCES, errno.EPERM), (errno.EMFILE, errno.ENFILE)
+_PERMISSIONS, _LIMITS = (errno.EACCES, errno.EPERM), (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _UNKNOWN_CAUSE = "look for the reason in the system log (dmesg), then repeat the command"
 _OF_CALLER = "_is_of_caller"
 
@@ -96,22 +102,24 @@ def storage_error(where: str | Path, error: OSError, *, reading: bool = False) -
 
     :param reading: whether the file was only read
     """
-    remedy = _STORAGE_REMEDIES.get(error.errno or 0, _UNKNOWN_CAUSE)
-    is_of_both = error.errno in _LIMITS or remedy in (_FAILED_DISK, _UNKNOWN_CAUSE)
+    remedy = _remedy(error, _UNKNOWN_CAUSE, reading=reading)
+    is_of_both = error.errno in _LIMITS or remedy in (FAILED_DISK, _UNKNOWN_CAUSE)
     verb = "read" if reading else "read or written" if is_of_both else "written"
-    if reading and error.errno in _PERMISSIONS:
-        remedy = NOT_PERMITTED
     return StorageError(f"the file cannot be {verb}: {error.strerror}", where=str(where), remedy=remedy)
+
+
+def _remedy(error: OSError, otherwise: str, *, reading: bool) -> str:
+    if reading and error.errno in _PERMISSIONS:
+        return NOT_PERMITTED
+    return _STORAGE_REMEDIES.get(error.errno or 0, otherwise)
 
 
 def raise_if_unreadable(path: str | Path, error: BaseException) -> None:
     """Raise StorageError for an error in reading a file that says nothing about the file's content.
 
-    Such errors are a failing disk, a missing permission and the limit on open files.
+    Such errors are a failing disk, a missing permission and the limits on open and mapped files.
     """
-    if isinstance(error, OSError) and (
-        error.errno in (*_PERMISSIONS, *_LIMITS) or _STORAGE_REMEDIES.get(error.errno or 0) == _FAILED_DISK
-    ):
+    if isinstance(error, OSError) and error.errno in (*_PERMISSIONS, *_LIMITS, *DISK_FAILURES):
         raise storage_error(path, error, reading=True) from error
 
 
@@ -333,4 +341,5 @@ def unreadable(path: str | Path, error: OSError) -> InputError:
         message = "no such file"
     else:
         message = f"the file cannot be read: {error.strerror or error}"
-    return InputError(message, where=shown_name(path), remedy="check the path and its permissions")
+    remedy = _remedy(error, "check the path and its permissions", reading=True)
+    return InputError(message, where=shown_name(path), remedy=remedy)

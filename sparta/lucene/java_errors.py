@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from sparta.base.errors import (
     StorageError,
     rebuild_index,
 )
-from sparta.base.files import MORE_OPEN_FILES, NOT_PERMITTED
+from sparta.base.files import (
+    DISK_FAILURES,
+    FAILED_DISK,
+    MORE_MAPPED_MEMORY,
+    MORE_OPEN_FILES,
+    NOT_PERMITTED,
+)
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.lucene import jvm
 
@@ -36,7 +43,12 @@ _STATE_ERRORS: dict[str, tuple[str, str | None]] = {
 }
 """The problem and the remedy for each class of exceptions; None stands for the remedy `_rebuild`."""
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
-_DISK_FAILURE, _TOO_MANY_FILES = "Input/output error", "Too many open files"
+_TOO_MANY_FILES = "Too many open files"
+_NOT_MAPPED = {
+    "Map failed": MORE_MAPPED_MEMORY,
+    "No such device": "copy the index to a file system that can map files into memory (mmap)",
+}
+"""The reasons why Lucene cannot map a file into memory, and their remedies."""
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)
 _NAMED_IN_JSON = remedy(
     "write a filter on a field name with =, <, > or ! as JSON, as in {}", Option("filter", '{"a=b": "en"}')
@@ -93,10 +105,10 @@ def _of_storage(short: str, message: str, reading: bool) -> str:
         return MORE_OPEN_FILES
     if reading and short == "AccessDeniedException":
         return NOT_PERMITTED
+    if any(os.strerror(number) in message for number in DISK_FAILURES):
+        return f"{FAILED_DISK}; all committed passages are kept"
     if any(words in message for words in _NO_ROOM) or (short in _NOT_WRITABLE and not reading):
         return "free space or use another writable disk; all committed passages are kept"
-    if _DISK_FAILURE in message:
-        return "the disk is failing: read the system log (dmesg); all committed passages are kept"
     return ""
 
 
@@ -125,6 +137,11 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     if short == "IllegalArgumentException":
         json_form = _NAMED_IN_JSON if _SIGN_IN_FIELDS.match(message) else ""
         return InputError(message, where=str(Path(where).parent) if reading else where, remedy=json_form)
+    reason, is_mapping, _ = message.partition(": MemorySegmentIndexInput(")
+    if is_mapping and reason in _NOT_MAPPED:
+        return StorageError(
+            f"the index cannot be mapped into memory ({reason})", where=where, remedy=_NOT_MAPPED[reason]
+        )
     if advice := _of_storage(short, message, reading):
         verb = "read" if reading and not any(words in message for words in _NO_ROOM) else "written"
         return StorageError(f"the index cannot be {verb} ({short}: {message})", where=where, remedy=advice)

@@ -28,6 +28,7 @@ from sparta.base.files import (
     raise_if_unreadable,
     sha256_file,
     storage_errors,
+    unreadable,
 )
 
 
@@ -176,7 +177,13 @@ def test_a_disk_that_fails_is_told(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [(errno.EACCES, "permissions"), (errno.EPERM, "permissions"), (errno.EMFILE, "ulimit -n")],
+    [
+        (errno.EACCES, "permissions"),
+        (errno.EPERM, "permissions"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENOMEM, "vm.max_map_count"),
+        (errno.ESTALE, "dmesg"),
+    ],
 )
 def test_a_file_that_cannot_be_opened_for_reading_says_nothing_about_its_content(
     number: int, advice: str
@@ -188,9 +195,15 @@ def test_a_file_that_cannot_be_opened_for_reading_says_nothing_about_its_content
     with pytest.raises(StorageError) as in_block, storage_errors("x", reading=True):
         raise error
     assert str(in_block.value) == str(caught.value)
+    assert unreadable("x", error).remedy == caught.value.remedy
     assert "writ" not in str(caught.value)
     raise_if_unreadable("x", IsADirectoryError(errno.EISDIR, "x"))
     raise_if_unreadable("x", ValueError())
+
+
+def test_an_input_file_that_is_missing_comes_with_its_own_remedy() -> None:
+    for number in (errno.ENOENT, errno.EISDIR):
+        assert "check the path" in str(unreadable("x", OSError(number, os.strerror(number))).remedy)
 
 
 def test_other_errors_pass() -> None:

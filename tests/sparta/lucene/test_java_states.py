@@ -184,6 +184,22 @@ def test_batch_larger_than_javas_memory(tmp_path):
     assert (done.returncode, done.stdout) == (0, "True\n" * 4), done.stderr
 
 
+def thrown(name: str, message: str) -> Exception:
+    """An exception as jnius raises it, with a cause."""
+
+    class ThrownError(Exception):
+        classname = "java.io.IOException"
+        innermessage = f"indexing failed: {name}: {message}"
+        stacktrace = (
+            "java.io.IOException: indexing failed",
+            "a.B.c(B.java:1)",
+            "Caused by:",
+            f"{name}: {message}",
+        )
+
+    return ThrownError()
+
+
 @pytest.mark.parametrize(
     ("name", "message", "reading", "kind"),
     [
@@ -196,6 +212,9 @@ def test_batch_larger_than_javas_memory(tmp_path):
         ("java.nio.file.AccessDeniedException", "/ix/_0.cfs", True, StorageError),
         ("java.nio.file.FileSystemException", "/ix/_0.cfs: Too many open files", True, StorageError),
         ("java.nio.file.FileSystemException", "/ix/_0.si: Too many open files", False, StorageError),
+        ("java.nio.file.FileSystemException", "/ix/_0.cfs: Stale file handle", True, StorageError),
+        ("java.nio.file.FileSystemException", "/ix/_0.cfs: Remote I/O error", False, StorageError),
+        ("java.io.IOException", "Transport endpoint is not connected", True, StorageError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
         ("java.lang.InternalError", "a fault in an unsafe memory access operation", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),
@@ -204,18 +223,7 @@ def test_batch_larger_than_javas_memory(tmp_path):
 )
 def test_translation(name, message, reading, kind):
     """The cause decides, however deeply it is wrapped."""
-
-    class ThrownError(Exception):
-        classname = "java.io.IOException"
-        innermessage = f"indexing failed: {name}: {message}"
-        stacktrace = (
-            "java.io.IOException: indexing failed",
-            "a.B.c(B.java:1)",
-            "Caused by:",
-            f"{name}: {message}",
-        )
-
-    error = lucene.translate(ThrownError(), Path("/x"), reading=reading)
+    error = lucene.translate(thrown(name, message), Path("/x"), reading=reading)
     assert type(error) is kind
     assert message in error.message
     assert error.where == "/x"
@@ -224,8 +232,22 @@ def test_translation(name, message, reading, kind):
         assert "SPARTA_JVM_HEAP" in str(error.remedy)
     if "Too many" in message:
         assert "ulimit -n" in str(error.remedy)
+    if "file handle" in message or "I/O" in message:
+        assert "dmesg" in str(error.remedy)
     if "Thai" in message:
         assert "SPARTA_JAVA_HOME" in str(error.remedy)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"), [("Map failed", "vm.max_map_count"), ("No such device", "file system")]
+)
+def test_a_file_that_cannot_be_mapped_into_memory(reason, advice):
+    """Lucene's message has 400 characters, most of them on limits that are not the reason."""
+    message = f'{reason}: MemorySegmentIndexInput(path="/ix/_0.cfs") [this may be caused by lack of enough …'
+    error = lucene.translate(thrown("java.io.IOException", message), Path("/x"), reading=True)
+    assert type(error) is StorageError
+    assert error.message == f"the index cannot be mapped into memory ({reason})"
+    assert advice in str(error.remedy)
 
 
 def test_string_tables():
