@@ -26,13 +26,14 @@ class Part(NamedTuple):
     """The state of one part of an index; an empty `problem` means that the part is undamaged.
 
     `state` describes an undamaged part. A part that is incomplete, but undamaged, has a remedy without a
-    problem: it belongs to an interrupted job, or lacks vectors.
+    problem: it belongs to an interrupted job, or lacks vectors. `error` is the cause of the problem.
     """
 
     name: str
     state: str
     problem: str = ""
     remedy: str | Remedy = ""
+    error: SpartaError | None = None
 
 
 def verify_index(path: str | Path, *, quick: bool = False) -> list[Part]:
@@ -115,7 +116,7 @@ def _check_part(
 
 def _damaged_part(name: str, error: SpartaError) -> Part:
     where = f"{error.where}: " if error.where else ""
-    return Part(name, "", f"{where}{error.message}", error.remedy)
+    return Part(name, "", f"{where}{error.message}", error.remedy, error)
 
 
 def _check_tokenizer(folder: IndexFolder, generation: Generation) -> str:

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
 from sparta.base.disk.new_folders import appearing_folder, temporary_folder
-from sparta.base.errors import IndexStateError, InputError, ModelError, ServerError, first_line_of
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    JavaError,
+    MissingPackageError,
+    ModelError,
+    NewerFormatError,
+    ServerError,
+    StorageError,
+    first_line_of,
+)
 from sparta.base.files import check_new_folder, refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, Option, remedy
@@ -58,6 +68,8 @@ _MODEL_FILE = re.compile(
 _MODEL_MARKS = ("config.json", MODULES)
 _MOST_FILES = 100_000
 _MOST_NAMED = 5
+_ERRORS_OF_THIS_MACHINE = (JavaError, MissingPackageError, NewerFormatError, StorageError)
+"""Errors that do not mean that the fetched files are damaged."""
 _NO_WEIGHTS = "the model has no weights in safetensors"
 _TO_SAFETENSORS = "save the model with transformers' or sentence-transformers' save_pretrained"
 
@@ -164,6 +176,8 @@ def pull(
     :raises InputError: the repository holds neither an index nor a model, or not the required kind.
     :raises IndexStateError: the destination is in use, or the index is damaged.
     :raises ServerError: the hub cannot be reached, or has no such repository.
+    :raises JavaError: there is no usable Java to check the index with.
+    :raises StorageError: the folder cannot be written or read.
     """
     target = path_of(destination or repo_id.rpartition("/")[2], "a folder")
     check_new_folder(target, "name a new folder")
@@ -230,6 +244,8 @@ def _check_pulled(folder: Path, wanted: list[str], kind: str, repo_id: str) -> N
             _read_config(folder / name, repo_id)
         return
     for part in verify_index(folder):
+        if isinstance(part.error, _ERRORS_OF_THIS_MACHINE):
+            raise part.error
         if part.problem:
             raise IndexStateError(
                 f"the index of the repository is damaged: {part.name}: {part.problem}",

@@ -20,7 +20,7 @@ from dense.channel.folder import ChannelFolder
 from dense.channel.passages import commit_of
 from dense.channel.sync import build_dense
 from sparta import Index, load_model
-from sparta.base.errors import MissingPackageError, ModelError, ServerError
+from sparta.base.errors import JavaError, MissingPackageError, ModelError, ServerError, SpartaError, StorageError
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
@@ -245,6 +245,24 @@ def test_a_damaged_index_never_appears(tmp_path, hub, run, index, change, messag
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [JavaError, StorageError])
+def test_a_machine_that_cannot_check_an_index_does_not_blame_its_owner(
+    tmp_path: Path, hub: Hub, run: Run, kind: type[SpartaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> str:
+        raise kind("the limit is too low", where=str(path), remedy="raise the limit")
+
+    texts = tmp_path / "texts"
+    Index.create(texts, [{"text": "moon"}], options=IndexOptions(channels="bm25")).close()
+    files = [file for file in texts.rglob("*") if file.is_file()]
+    hub.repositories["me/texts"] = {str(file.relative_to(texts)): file.read_bytes() for file in files}
+    monkeypatch.setattr("sparta.index.verify.check_index", fail)
+    refused = run("pull", "me/texts", tmp_path / "pulled")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("the limit is too low\n  → raise the limit\n")
+    assert not (tmp_path / "pulled").exists()
+
+
 def test_files_that_no_index_has_are_not_fetched(tmp_path, hub, run, index):
     names = (
         *("../outside", "sparta-000001/../../outside", "dense-000001/model.pkl"),
