@@ -207,7 +207,7 @@ def _name_errors_of_standard_output(stream: TextIO) -> None:
     stream.flush()
     output = _StandardOutput(stream)
     sys.stdout = io.TextIOWrapper(
-        output if raw is buffer else io.BufferedWriter(output),  # type: ignore[arg-type]
+        output if raw is buffer else io.BufferedWriter(output),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

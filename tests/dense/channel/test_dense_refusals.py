@@ -37,6 +37,16 @@ from tests.programs import dense
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+def without_permission(pattern: str) -> Callable[[str, Path], None]:
+    """Make files of a name like `pattern` unreadable, as a watcher."""
+
+    def refuse(action: str, path: Path) -> None:
+        if action == "read" and path.match(pattern):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    return refuse
+
+
 @pytest.fixture
 def made(index: Path, model: Path) -> Path:
     """An index with a dense channel of four shards."""
@@ -132,6 +142,11 @@ def test_a_damaged_channel_is_refused(made: Path) -> None:
     assert rankings(made) == before, "made anew, not extended"
     (place.path / place.read().index_name).write_bytes(b"nothing")
     refused("FAISS index", "search", "the moon", "--index", made)
+    with (
+        watched(without_permission("manifest.json")),
+        pytest.raises(StorageError, match=r"Permission denied\n  → change the permissions"),
+    ):
+        place.read()
     manifest = json.loads((place.path / "manifest.json").read_text())
     write_manifest(place.path, {**manifest, "search": {"kind": 1, "extra": 2}})
     refused("as search.kind, found 1", "search", "the moon", "--index", made)
@@ -175,14 +190,10 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     ):
         searcher.search("the moon")
 
-    def refuse(action: str, path: Path) -> None:
-        if action == "read" and path.match("moved/*"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
     os.utime(moved / "config.json")  # a new time: the hash of an unchanged file is kept
     with (
         DenseSearcher(again) as searcher,
-        watched(refuse),
+        watched(without_permission("moved/*")),
         pytest.raises(StorageError, match=r"moved/.*cannot be read: Permission denied\n  → change the perm"),
     ):
         searcher.search("the moon")

@@ -278,7 +278,6 @@ def test_a_commit_during_the_check_is_no_damage(index: Path, monkeypatch: pytest
         ("tokenizer.json", "tokenizer"),
         ("segments_*", "Lucene index"),
         ("rows-*.npy", "dense channel"),
-        ("dense-*/manifest.json", "dense channel"),
         ("vectors-*/manifest.json", "dense channel"),
         ("shard-*.safetensors", "dense channel"),
     ],

@@ -244,7 +244,6 @@ def test_a_damaged_index_never_appears(tmp_path, hub, run, index, change, messag
     assert not list(tmp_path.glob(".sparta-*"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [JavaError, StorageError])
 def test_a_machine_that_cannot_check_an_index_does_not_blame_its_owner(
     tmp_path: Path, hub: Hub, run: Run, kind: type[SpartaError], monkeypatch: pytest.MonkeyPatch
@@ -263,6 +262,7 @@ def test_a_machine_that_cannot_check_an_index_does_not_blame_its_owner(
     assert not (tmp_path / "pulled").exists()
 
 
+@pytest.mark.slow
 def test_files_that_no_index_has_are_not_fetched(tmp_path, hub, run, index):
     names = (
         *("../outside", "sparta-000001/../../outside", "dense-000001/model.pkl"),
