@@ -20,7 +20,14 @@ from dense.channel.folder import ChannelFolder
 from dense.channel.passages import commit_of
 from dense.channel.sync import build_dense
 from sparta import Index, load_model
-from sparta.base.errors import JavaError, MissingPackageError, ModelError, ServerError, SpartaError, StorageError
+from sparta.base.errors import (
+    JavaError,
+    MissingPackageError,
+    ModelError,
+    ServerError,
+    SpartaError,
+    StorageError,
+)
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
