@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -505,7 +505,9 @@ class Index(Closing):
 
     @contextmanager
     def _write(self) -> Iterator[None]:
-        """Let one thread write at a time into the open index, then open the new commit.
+        """Let one thread write at a time into the open index, then open the newest commit.
+
+        A write that fails may have committed passages before its error.
 
         :raises IndexStateError: the passages of a write call a write, which would never return.
         """
@@ -519,7 +521,12 @@ class Index(Closing):
             self._writer = threading.get_ident()
             try:
                 self._require_open()
-                yield
+                try:
+                    yield
+                except BaseException:
+                    with suppress(SpartaError, OSError):  # the caller gets the error of the write
+                        self.refresh()
+                    raise
                 self.refresh()
             finally:
                 self._writer = 0

@@ -229,6 +229,24 @@ def test_passages_that_write_to_their_index_are_refused(tmp_path: Path) -> None:
         assert index.delete(["fox"]) == 1
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_index_searches_what_a_failed_write_committed(tmp_path: Path, is_closed: bool) -> None:
+    """The error is the write's, also if the index can no longer be searched."""
+    options = IndexOptions(channels="bm25", commit_seconds=0)
+    with Index.create(tmp_path / "ix", PASSAGES, options=options) as index:
+
+        def passages() -> Iterator[dict[str, str]]:
+            for number in range(2500):  # the writer commits the first 1,000
+                yield {"id": f"new{number}", "text": "zebra"}
+            if is_closed:
+                index.close()
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            index.append(passages(), options=options)
+        assert is_closed or len(index) == len(PASSAGES) + 1000
+
+
 def test_what_python_is_told_works_in_python(tmp_path: Path) -> None:
     options = IndexOptions(channels="bm25")
     with Index.create(tmp_path / "ix", PASSAGES, options=options) as index:
