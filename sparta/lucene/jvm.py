@@ -306,10 +306,11 @@ def memory_options() -> list[str]:
 @contextmanager
 def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
     """Hide Java's warning about an incubator module on standard error; Java has no option to hide it."""
-    if f"--add-modules={_INCUBATOR}" not in options:
+    if f"--add-modules={_INCUBATOR}" not in options or not _is_open(2):
         yield
         return
-    sys.stderr.flush()
+    with suppress(AttributeError, OSError, ValueError):  # Python's standard error may be None or closed
+        sys.stderr.flush()
     saved_stderr = os.dup(2)
     null_device = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -319,6 +320,14 @@ def _incubator_warning_hidden(options: list[str]) -> Iterator[None]:
         os.dup2(saved_stderr, 2)
         os.close(saved_stderr)
         os.close(null_device)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -255,6 +255,22 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 @pytest.mark.jvm
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_java_starts_without_standard_error(is_closed):
+    """Also where a warning of Java must be hidden there; each Java has the module of this test."""
+    code = f"""
+import os, sys
+from sparta.lucene import jvm
+jvm._INCUBATOR = "java.base"
+sys.stderr = None
+if {is_closed}:
+    os.close(2)
+print("--add-modules=java.base" in jvm.runtime_options(jvm.start_jvm()))
+"""
+    assert run(code) == "True\n"
+
+
+@pytest.mark.jvm
 def test_java_of_somebody_else_is_refused():
     code = """
 import os
