@@ -197,14 +197,11 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel):
         for p in (ROOT / "sparta" / "resources").rglob("*")
         if p.is_file() and "__pycache__" not in p.parts and not PACKAGED & {*p.parts}
     }
-    assert {
-        "sparta/py.typed",
-        "sparta/resources/sparta-lucene.jar",
-        "sparta/resources/calibration.txt",
-    } <= names
+    assert {"sparta/resources/sparta-lucene.jar", "sparta/resources/calibration.txt"} <= names
     chains = {str(p.relative_to(ROOT)) for p in (ROOT / "hybrid" / "multihop").glob("*.toml")}
     page = {str(p.relative_to(ROOT)) for p in (ROOT / "hybrid" / "service" / "static").iterdir()}
-    expected = code | resources | chains | page | {"sparta/py.typed", "hybrid/opensearch/loading.md"}
+    typed = {f"{library.__name__}/py.typed" for library in LIBRARIES}
+    expected = code | resources | chains | page | typed | {"hybrid/opensearch/loading.md"}
     assert {name for name in names if ".dist-info/" not in name} == expected
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(PACKAGES)
