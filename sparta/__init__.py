@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StorageError,
     )
     from sparta.base.records import Hit, Passage, Query, Ranking, ScoredPassage
+    from sparta.data.units import chunk_unit
     from sparta.index.build import IndexReport
     from sparta.index.inputs.options import IndexOptions
     from sparta.index.reader import IndexReader
@@ -99,6 +100,7 @@ _HOMES = {
     "TermShare": "sparta.search.explain:TermContribution",
     "Text": "sparta.reader.records",
     "TrainResult": "sparta.training.options",
+    "chunk_unit": "sparta.data.units",
     "encode_corpus": "sparta.shards.encode",
     "load_model": "sparta.models.load",
     "top_terms": "sparta.search.explain",
@@ -150,6 +152,7 @@ __all__ = [
     "TermContribution",
     "Text",
     "TrainResult",
+    "chunk_unit",
     "encode_corpus",
     "load_model",
     "pull",

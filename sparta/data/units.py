@@ -15,7 +15,11 @@ UNIT_ID = re.compile(r"#\d+$")
 CHUNK = re.compile(r"chunk:(\d+):(\d+)(:sentence)?")
 SPACE_AFTER = "space_after"
 """The field of a chunk with the white space between this chunk and the next, if it is not only spaces."""
-CHUNK_EXAMPLE = remedy("for example {} {}", Option("chunk", 200), Option("overlap", 50))
+CHUNK_EXAMPLE = remedy(  # in Python, both options are one argument
+    "for example {} {}",
+    Option("chunk", 200, python="unit=sparta.chunk_unit(200,"),
+    Option("overlap", 50, python="50)"),
+)
 PAGE_STARTS = "page_starts"
 """The field with the starts of the pages of a PDF, in characters of the PDF's text."""
 FIRST_PAGE = "first_page"
@@ -126,5 +130,9 @@ def options_of_unit(unit: str) -> Remedy:
     """Return the options that choose a unit, for a remedy."""
     if is_chunk(unit):
         _, words, overlap, *_ = unit.split(":")
-        return remedy("{} {}", Option("chunk", words), Option("overlap", overlap))
+        return remedy(
+            "{} {}",
+            Option("chunk", words, python=f"unit=sparta.chunk_unit({words},"),
+            Option("overlap", overlap, python=f"{overlap})"),
+        )
     return remedy("{}", Option("unit", unit))

@@ -52,11 +52,11 @@ class IndexOptions:
     end, the shipped dense model, or the model of the index's dense channel, encodes vectors in the same pass.
     `model` is a folder or a hub id, `bits` the number of bits of an impact, `query_encoder` is `network` or
     `none` (for models whose network also encodes queries), `device` one torch device or several separated by
-    commas. `unit` is `passage`, `sentence` or `chunk_unit(200, 50)`. `top_k` keeps each passage's strongest
-    terms, `min_weight` the terms of at least this weight; both count wordpieces only. `lexical_terms` decides
-    whether passages also have the model's lexical terms, words and pairs. `id_field`, `text_field` (a name,
-    or several whose texts are joined) and `title_field` name the fields of the records, `query` the rows of
-    an SQLite database. The writer commits every `commit_seconds`.
+    commas. `unit` is `passage`, `sentence` or `sparta.chunk_unit(200, 50)`. `top_k` keeps each passage's
+    strongest terms, `min_weight` the terms of at least this weight; both count wordpieces only.
+    `lexical_terms` decides whether passages also have the model's lexical terms, words and pairs. `id_field`,
+    `text_field` (a name, or several whose texts are joined) and `title_field` name the fields of the records,
+    `query` the rows of an SQLite database. The writer commits every `commit_seconds`.
     """
 
     channels: str | Sequence[str] | None = None

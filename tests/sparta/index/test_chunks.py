@@ -92,8 +92,9 @@ def test_a_text_without_words_is_one_chunk() -> None:
 
 @pytest.mark.parametrize(("words", "overlap"), [(0, 0), (5, 5), (5, -1)])
 def test_impossible_chunks_are_refused(words: int, overlap: int) -> None:
-    with pytest.raises(InputError, match=rf"found {words} words, overlap {overlap}"):
+    with pytest.raises(InputError, match=rf"found {words} words, overlap {overlap}") as told:
         chunk_unit(words, overlap)
+    assert told.value.remedy.for_python() == "for example unit=sparta.chunk_unit(200, 50)"
 
 
 @pytest.fixture(scope="module")
