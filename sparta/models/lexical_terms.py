@@ -39,6 +39,8 @@ _CACHED_WORDS = 1 << 16
 _CACHED_TEXTS = 8
 _PAIR = re.compile(r"pair [0-9a-f]{1,8}")
 _SPACE = re.compile(r"\s")
+_JOINERS = "\u200c\u200d"
+"""Invisible characters that shape letters, for example of Persian and Hindi. The tokenizer drops them."""
 JOINED_COUNT = 2
 """How often a query counts a pair that is written as one word."""
 STOP_WORDS = (
@@ -267,7 +269,9 @@ class LexicalTerms:
                 form, spelling = spelling or text[start:end].lower(), ""
             if end - start > _LONGEST:
                 form = spelling = ""
-            yield _Word(form, start, end, offsets[i][1], pieces, spelling if spelling != form else "")
+            if spelling == form or (not spelling.isprintable() and _visible(spelling) == form):
+                spelling = ""
+            yield _Word(form, start, end, offsets[i][1], pieces, spelling)
             i = after
 
     def _ids(self, term: str) -> tuple[int, ...]:
@@ -345,8 +349,18 @@ def _joined(pieces: Sequence[str]) -> str:
 
 
 def _spelling(text: str, start: int, end: int) -> str:
-    """Return a word with its accents, in lower case and composed (NFC)."""
+    """Return a word with its accents and joiners, in lower case and composed (NFC).
+
+    Control characters, soft hyphens and other invisible characters are no part of a word.
+    """
     while end < len(text) and end - start <= _LONGEST and unicodedata.combining(text[end]):
         end += 1
     word = text[start:end]
+    if not word.isprintable():
+        word = _visible(word, _JOINERS)
     return word.lower() if word.isascii() else normal_form("NFC", word.lower())
+
+
+def _visible(word: str, kept: str = "") -> str:
+    """Return a word without its invisible characters, except those in `kept`."""
+    return "".join(character for character in word if character.isprintable() or character in kept)

@@ -38,6 +38,11 @@ def terms_of(text: str) -> list[str]:
         ("vacuums", []),  # a wordpiece and its plural's s
         ("r\u00e9sum\u00e9", ["r\u00e9sum\u00e9"]),  # the tokenizer drops the accents
         ("re\u0301sume\u0301", ["r\u00e9sum\u00e9"]),
+        ("null\0char \u00e9", ["nullchar", "\u00e9", "nullchar e"]),  # the tokenizer drops the 0
+        ("soft\u00adware r\u00e9su\u00adm\u00e9", ["r\u00e9sum\u00e9", "software resume"]),  # soft hyphens
+        ("\u0646\u0645\u06cc\u200c\u062f", ["\u0646\u0645\u06cc\u062f"]),  # a joiner in a Persian word
+        ("\u0915\u094d\u200d\u0937", ["\u0915\u0937", "\u0915\u094d\u200d\u0937"]),  # also an accent
+        ("\u0dc1\u0dca\u200d\u0dbb", ["\u0dc1\u0dca\u200d\u0dbb"]),  # the tokenizer knows no such letters
         ("node.js", ["js", "node js"]),
         ("COVID-19", ["covid", "covid 19"]),
         ("3.5 mm", ["3 5", "5 mm"]),
