@@ -21,7 +21,7 @@ from hybrid.evaluation.testsets import QuestionSet, excludes_query_ids, open_tes
 from hybrid.retrieval.channels import Channels
 from sparta.base.checks import path_of, paths_of
 from sparta.base.errors import InputError
-from sparta.base.files import make_folder
+from sparta.base.files import make_folder, plain_name
 from sparta.base.progress import ReadingProgress
 from sparta.base.records import Passage, Query, Run, ScoredPassage
 from sparta.base.remedies import Command, Option, remedy
@@ -61,7 +61,7 @@ def evaluate_runs(
     :raises InputError: a run occurs twice, or a run has none of the judged queries
     """
     qrels, measures = path_of(qrels, "judgments"), parse_measures(measures)
-    judged = read_qrels(qrels)
+    set_name, judged = _stem(qrels), read_qrels(qrels)
     excludes_ids = excludes_query_ids(qrels, judged)
     runs: dict[str, Run] = {}
     if not paths:
@@ -77,24 +77,29 @@ def evaluate_runs(
             )
     results = [evaluate(name, run, judged, measures) for name, run in runs.items()]
     if fusion is None:
-        return SetResults(qrels.stem, results)
+        return SetResults(set_name, results)
     warn_of_few_candidates([fusion], measures)
     run = fusion.fuse_runs(runs, max(len(hits) for run in runs.values() for hits in run.values()))
     if output_runs:
-        save_run(output_runs, qrels.stem, fusion.label, run)
+        save_run(output_runs, set_name, fusion.label, run)
     if len(fusion.weights) == 1 and fusion.label in runs:  # a fusion of one run is this run
-        return SetResults(qrels.stem, results)
+        return SetResults(set_name, results)
     results.append(evaluate(fusion.label, run, judged, measures))
-    return SetResults(qrels.stem, results, fused=[fusion.label])
+    return SetResults(set_name, results, fused=[fusion.label])
 
 
 def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
-    """Return runs by name: the file's name without suffix, or the whole path if two names are equal."""
-    stems = [path.stem for path in paths]
+    """Return runs by name: the file's name without suffixes, or the whole path if two names are equal."""
+    stems = [_stem(path) for path in paths]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
     if len(set(names)) < len(names):
         raise InputError(f"a run is named twice: {', '.join(map(str, paths))}", remedy="name each run once")
     return dict(zip(names, paths, strict=True))
+
+
+def _stem(path: Path) -> str:
+    """Return a file's name without the suffixes of its compression and its format."""
+    return Path(plain_name(path)).stem
 
 
 def evaluate_set(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,14 @@ def test_paths_may_be_texts(judged: tuple[str, str], tmp_path: Path) -> None:
         evaluate_runs(run, qrels)
     with pytest.raises(InputError, match="no such file or folder"):
         questions_of(str(tmp_path / "nothing"))
+
+
+def test_names_of_compressed_files(judged: tuple[str, str]) -> None:
+    for path in judged:
+        Path(f"{path}.gz").write_bytes(gzip.compress(Path(path).read_bytes()))
+    run, qrels = (f"{path}.gz" for path in judged)
+    results = evaluate_runs([run], qrels, ["MRR"])
+    assert (results.name, results.evaluations[0].name) == ("qrels", "one")
 
 
 @pytest.mark.parametrize("measures", [["foo"], ["RR", 5], [], "RR", None])
