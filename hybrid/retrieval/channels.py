@@ -18,7 +18,7 @@ from sparta.index.channels import other_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
-from sparta.lucene.jvm import leave_thread
+from sparta.lucene.jvm import check_process
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Searcher, channel_name
@@ -182,8 +182,18 @@ class Channels(ChannelGroup):
             return {**rankings, DENSE: dense_rankings}
 
     def _submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
-        """Start `work` in the second thread, if any; return a function that waits for the result."""
-        return self._thread.submit(work).result if self._thread else work
+        """Start `work` in the second thread, if any; return a function that waits for the result.
+
+        :raises JavaError: this process is a fork, in which the thread does not exist and would never answer.
+        """
+        thread = self._thread
+        if thread is None:
+            return work
+        check_process()
+        try:
+            return thread.submit(work).result
+        except RuntimeError:  # Python ends, or there are too many threads
+            return work
 
     def close(self) -> None:
         """Release the index and stop the thread. A second call does nothing."""
@@ -191,6 +201,5 @@ class Channels(ChannelGroup):
             super().close()
         finally:
             if self._thread:
-                self._thread.submit(leave_thread)
                 self._thread.shutdown()
                 self._thread = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,12 @@ from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.hits import fused
 from hybrid.retrieval.searcher import HybridSearcher
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, JavaError
 from sparta.base.filters import Filter
 from sparta.base.records import Ranking, ScoredPassage
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
+from sparta.lucene.jvm import start_jvm
 from sparta.rerank.reranked import reranked
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import Searcher
@@ -203,6 +206,30 @@ def test_closing_again_does_nothing(channels: Make) -> None:
     assert threading.active_count() == before
     with pytest.raises(IndexStateError, match="the channels are closed"):
         opened.search("q", 5)
+
+
+@pytest.mark.jvm
+def test_a_fork_has_no_thread_that_answers(channels: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    channels(bm25=Fake(FOUND["bm25"]), dense=Fake(FOUND["dense"]))
+    start_jvm()
+    with Channels(NoReader(), ["bm25", "dense"]) as pair, monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(JavaError, match="cannot be used in its fork"):
+            pair.search("q", 5)
+
+
+def test_channels_while_python_ends(channels: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of `atexit` may search and close: at that time, no thread starts."""
+
+    class EndedPool(ThreadPoolExecutor):
+        def submit(self, *_call: Any, **_arguments: Any) -> Any:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(hybrid.retrieval.channels, "ThreadPoolExecutor", EndedPool)
+    channels(bm25=Fake(FOUND["bm25"]), dense=Fake(FOUND["dense"]))
+    with Channels(NoReader(), ["bm25", "dense"]) as pair:
+        rankings = pair.search("q", 5)
+    assert [rankings[name].passage_ids for name in ("bm25", "dense")] == [["b", "d"], ["c"]]
 
 
 def test_an_unknown_channel() -> None:
