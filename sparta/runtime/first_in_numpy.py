@@ -7,7 +7,6 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import batched
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from sparta.runtime.blas import OneBlasThread
 from sparta.runtime.memory import return_freed_memory
+from sparta.runtime.network import in_threads
 from sparta.runtime.processor import threads
 from sparta.runtime.weights import Encoder, Floats, Norm, check_wordpieces, stacked
 
@@ -118,8 +118,8 @@ class FirstInNumpy:
             return pool(bert.states(np.array([ids[i] for i in batch])))
 
         rows = np.empty((len(ids), self._n_numbers), np.float32)
-        with _one_blas_thread, ThreadPoolExecutor(threads()) as executor:
-            for batch, batch_rows in zip(batches, executor.map(encode, batches), strict=True):
+        with _one_blas_thread:
+            for batch, batch_rows in zip(batches, in_threads(encode, batches, threads()), strict=True):
                 rows[batch] = batch_rows
         return rows
 

@@ -116,6 +116,14 @@ def test_another_model_in_the_folder_does_not_take_over(
     assert "the files of the model have changed" in caplog.text
 
 
+def test_one_question_needs_no_thread(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Python ends, for example in a function of `atexit`, no thread starts."""
+    make(MEAN).save_pretrained(tmp_path)
+    encoder = BertQuestionEncoder(tmp_path)
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+    assert encoder.encode_questions(["the moon"]).shape == (1, 32)
+
+
 def test_another_precision_is_torchs(make: Any, tmp_path: Path) -> None:
     make(MEAN).save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -220,12 +219,7 @@ def test_a_fork_has_no_thread_that_answers(channels: Make, monkeypatch: pytest.M
 
 def test_channels_while_python_ends(channels: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function of `atexit` may search and close: at that time, no thread starts."""
-
-    class EndedPool(ThreadPoolExecutor):
-        def submit(self, *_call: Any, **_arguments: Any) -> Any:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-
-    monkeypatch.setattr(hybrid.retrieval.channels, "ThreadPoolExecutor", EndedPool)
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
     channels(bm25=Fake(FOUND["bm25"]), dense=Fake(FOUND["dense"]))
     with Channels(NoReader(), ["bm25", "dense"]) as pair:
         rankings = pair.search("q", 5)
