@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -108,10 +109,7 @@ class OpenSearchSearcher(Retriever):
 
 
 class OpenSearchChannels(ChannelGroup):
-    """Several channels of one index in OpenSearch; one request searches all of them.
-
-    No snapshot has to be pinned: a document number identifies its index.
-    """
+    """Several channels of one index in OpenSearch; one request searches all of them."""
 
     def __init__(self, opened: RemoteIndex, names: Sequence[str]) -> None:
         self.opened = opened
@@ -130,6 +128,10 @@ class OpenSearchChannels(ChannelGroup):
     def refresh(self) -> bool:
         """Follow the alias now. Returns whether the alias points to another index."""
         return self.opened.refresh()
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Do nothing for the block: a document number identifies its index."""
+        return nullcontext()
 
     def _ranked(
         self, names: Sequence[str], queries: Sequence[str], page: Page, threads: int

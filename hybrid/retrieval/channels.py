@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
@@ -66,9 +66,9 @@ class ChannelGroup(Closing, ABC):
     def refresh(self) -> bool:
         """Open the newest snapshot in all channels. Returns whether the snapshot changed."""
 
+    @abstractmethod
     def holding(self) -> AbstractContextManager[object]:
         """Pin one snapshot for the block, so that a docid names the same passage in all channels."""
-        return nullcontext()
 
     def search(
         self, q: str, k: int, names: Iterable[str] | None = None, *, filter: FilterLike | None = None
@@ -115,7 +115,7 @@ class Channels(ChannelGroup):
     """Searches several channels of an index in parallel; a search takes as long as its slowest channel.
 
     The impact and bm25 channels share a Lucene index. Java searches both in one call, in parallel. The
-    caller's thread searches the dense channel at the same time: Java and torch release Python's global lock
+    caller's thread searches the dense channel at the same time: Java and NumPy release Python's global lock
     while they compute.
 
     :param index: an index folder, or an open reader; closing the channels closes the reader

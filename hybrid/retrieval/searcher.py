@@ -38,6 +38,9 @@ class FusedRetriever(DelegatingRetriever):
     Hits are ordered by fused score, descending; `Fusion.fuse` defines the order of equal scores. A page must
     lie within the fusion's `candidates`. A filter applies to each channel's candidates. A hit's `channels`
     hold its rank, score and contribution in each channel.
+
+    :param channels: the open channels
+    :param fusion: the weight of each channel, and how their scores are fused
     """
 
     channels: ChannelGroup
@@ -116,6 +119,8 @@ class FusedRetriever(DelegatingRetriever):
 
 class HybridSearcher(FusedRetriever):
     """Searches several channels of an index folder in parallel and fuses their rankings.
+
+    `FusedRetriever` describes the order of hits, pages and filters.
 
     :param index: an index folder, an open reader, or open channels; None is `$SPARTA_INDEX` or
         `./sparta-index`
