@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import InputError
-from sparta.base.filters import COMPARISONS, AllOf, AnyOf, Condition, Exists, Filter, Not
+from sparta.base.filters import COMPARISONS, AllOf, AnyOf, Condition, Filter, Not, SimpleCondition
 
 _KNOWN = ("==", "!=", *COMPARISONS, "in", "not in", "any", "all", "contains", "is_empty")
 
@@ -53,18 +54,23 @@ def unknown_filter(unsupported: str) -> InputError:
     )
 
 
+def on_fields(filter: Filter, fields_of: Callable[[SimpleCondition], Sequence[str]]) -> Filter:
+    """Return a filter with each condition on the fields that `fields_of` returns: one field must meet it.
+
+    Without a field, the condition does not hold. A negation applies to all fields together.
+    """
+    return Filter(tuple(_on(condition, fields_of) for condition in filter.conditions))
+
+
+def _on(condition: Condition, fields_of: Callable[[SimpleCondition], Sequence[str]]) -> Condition:
+    if isinstance(condition, Not):
+        return Not(_on(condition.condition, fields_of))
+    if isinstance(condition, AnyOf | AllOf):
+        return type(condition)(tuple(_on(part, fields_of) for part in condition.conditions))
+    alternatives = tuple(replace(condition, field=field) for field in fields_of(condition))
+    return alternatives[0] if len(alternatives) == 1 else AnyOf(alternatives)
+
+
 def known_fields_only(filter: Filter, fields: Collection[str]) -> Filter:
     """Return a filter in which conditions on other fields than these do not hold, instead of an error."""
-    return Filter(tuple(_known(condition, fields) for condition in filter.conditions))
-
-
-def _known(condition: Condition, fields: Collection[str]) -> Condition:
-    if isinstance(condition, Not):
-        return Not(_known(condition.condition, fields))
-    if isinstance(condition, AnyOf | AllOf):
-        return type(condition)(tuple(_known(part, fields) for part in condition.conditions))
-    if isinstance(condition, Exists):  # an object has the fields of its parts only
-        parts = [name for name in fields if name.startswith(f"{condition.field}.")]
-        known = [name for name in (condition.field, *parts) if name in fields]
-        return AnyOf(tuple(map(Exists, known)))
-    return condition if condition.field in fields else AnyOf(())
+    return on_fields(filter, lambda condition: [condition.field] if condition.field in fields else [])

@@ -14,7 +14,7 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 
 from hybrid.integrations.haystack import filter_of
-from hybrid.integrations.metadata import filter_on_fields, plain
+from hybrid.integrations.metadata import plain
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
@@ -131,17 +131,15 @@ def _document(hit: Hit, score: float | None = None) -> Document:
     return Document(id=hit.passage_id, content=hit.text, meta=metadata_of_hit(hit), score=score)
 
 
-def _conditions(filters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a filter of Haystack as the argument `filter` of `search`, by the rules of Haystack.
+def _conditions(filters: dict[str, Any] | None) -> Filter | None:
+    """Return a filter of Haystack as a filter on metadata keys, by the rules of Haystack.
 
     :raises FilterError: a key is missing, or a value does not fit its operator
     """
     if not filters:
         return None
     try:
-        conditions = filter_on_fields(filter_of(_checked(filters)))
-        Filter.of(conditions)  # a value may not fit
-        return conditions
+        return Filter.of(filter_of(_checked(filters)))
     except InputError as error:
         raise FilterError(str(error)) from error
 

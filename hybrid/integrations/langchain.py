@@ -15,7 +15,7 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, SkipValidation
 
-from hybrid.integrations.metadata import field_of, filter_on_fields, plain
+from hybrid.integrations.metadata import plain
 from hybrid.integrations.source import Source, metadata_of, open_source
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
@@ -146,8 +146,7 @@ class LangChainVectorStore(VectorStore):
                 f"the store cannot search with {', '.join(kwargs)}",
                 remedy="use k, filter and collapse; LangChainRetriever takes all arguments of search",
             )
-        field = field_of(collapse) if collapse else None
-        hits = self.store.search(query, k, filter_on_fields(filter), collapse=field)
+        hits = self.store.search(query, k, filter, collapse=collapse)
         return [(_document(hit), float(hit.score)) for hit in hits]
 
     @classmethod

@@ -28,7 +28,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from hybrid.integrations.filters import combined, condition_of
-from hybrid.integrations.metadata import filter_on_fields, plain
+from hybrid.integrations.metadata import plain
 from hybrid.integrations.source import Source, filter_on_index, kind_of_hits, metadata_of, open_source
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
@@ -161,7 +161,7 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
             raise InputError("name the nodes by their ids or by filters")
         if filters is None:
             return [_node(hit) for hit in self._store.get(ids_of(node_ids))]
-        hits = self._store.matching(filter_on_fields(_filter_of(filters)))
+        hits = self._store.matching(_filter_of(filters))
         return [_node(hit) for hit in hits if node_ids is None or hit.passage_id in node_ids]
 
     def clear(self) -> None:
@@ -181,7 +181,7 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         conditions = [_filter_of(query.filters)] if query.filters else []
         if query.doc_ids is not None:
             conditions.append({_DOCUMENT: {"in": query.doc_ids}})
-        filter = filter_on_fields(combined("and", [condition for condition in conditions if condition]))
+        filter = combined("and", [condition for condition in conditions if condition])
         text, k, node_ids = query.query_str, query.similarity_top_k, query.node_ids
         if node_ids is None:
             hits = self._store.search(text, k, filter)

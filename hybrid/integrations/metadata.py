@@ -10,9 +10,14 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from hybrid.integrations.filters import on_fields
 from sparta.base.errors import InputError
+from sparta.base.filters import Exists, Filter, FilterLike, SimpleCondition
+from sparta.data.units import PAGE_STARTS
 
-_RESERVED = frozenset(("id", "_id", "text", "contents", "context", "vector", "start", "end", "passage_id"))
+_RESERVED = frozenset(
+    ("id", "_id", "text", "contents", "context", "vector", "start", "end", "passage_id", PAGE_STARTS)
+)
 _TITLE = "title"
 _PREFIX = "meta_"
 
@@ -46,25 +51,40 @@ def keys_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key_of(field, value): value for field, value in fields.items()}
 
 
-def filter_on_fields(filter: Mapping[str, Any] | None, known: Collection[str] = ()) -> dict[str, Any] | None:
-    """Return a filter on metadata keys as a filter on the fields of records.
+def fields_of_key(key: str, known: Collection[str] = (), *, with_parts: bool = False) -> list[str]:
+    """Return the fields of an index that hold the values of a metadata key, such as `id` or `author.name`.
 
-    :param known: the fields of an index that other programs may have written. A key that names one of them
-        means this field, unless the index has the key's own field too
+    A title has two fields: `title` for texts, `meta_title` for other values.
+
+    :param known: the fields of the index, which other programs may have written; if empty, they are unknown.
+        A key that names a field means this field, unless the index has the key's usual fields
+    :param with_parts: also return the fields of the parts of an object, which has no other field
     """
-    if filter is None:
-        return None
-    fields: dict[str, Any] = {}
-    for name, value in filter.items():
-        if name in ("and", "or", "not") and isinstance(value, list):
-            fields[name] = [filter_on_fields(part, known) for part in value]
-        elif name == "not" and isinstance(value, Mapping):
-            fields[name] = filter_on_fields(value, known)
-        else:
-            is_no_title = value == "" or isinstance(value, int | float)
-            field = field_of(name, value) if is_no_title else field_of(name)
-            fields[name if name in known and field not in known else field] = value
-    return fields
+    name, dot, part = key.partition(".")
+    usual = [field_of(name) + dot + part, *([_PREFIX + key] if name == _TITLE else [])]
+    for names in (usual, [key]):
+        fields = [
+            field
+            for name in names
+            for field in known
+            if field == name or (with_parts and field.startswith(f"{name}."))
+        ]
+        if fields:
+            return fields
+    return [key] if known else usual[:1]
+
+
+def filter_on_fields(filter: FilterLike | None, known: Collection[str] = ()) -> Filter | None:
+    """Return a filter on metadata keys as a filter on the fields of records; `known` as in `fields_of_key`.
+
+    :raises InputError: `filter` is not valid
+    """
+    parsed = Filter.of(filter)
+
+    def fields(condition: SimpleCondition) -> list[str]:
+        return fields_of_key(condition.field, known, with_parts=isinstance(condition, Exists))
+
+    return on_fields(parsed, fields) if parsed else None
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hybrid.integrations.metadata import filter_on_fields, keys_of
 from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
+from sparta.base.filters import Filter
 from sparta.base.records import Hit
 from sparta.index.snapshot import IndexSnapshot
 from sparta.search.ranked import DOCUMENTS
@@ -41,7 +42,7 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
     return index
 
 
-def filter_on_index(retriever: Retriever, filter: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def filter_on_index(retriever: Retriever, filter: Mapping[str, Any] | None) -> Filter | None:
     """Return a filter on metadata keys as a filter on the fields of the retriever's index."""
     with retriever.holding() as snapshot:
         known = snapshot.lucene.fields() if filter and isinstance(snapshot, IndexSnapshot) else ()

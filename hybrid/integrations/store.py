@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hybrid.integrations.filters import known_fields_only
-from hybrid.integrations.metadata import fields_of, keys_of
+from hybrid.integrations.metadata import fields_of, fields_of_key, filter_on_fields, keys_of
 from hybrid.retrieval.fusion import CANDIDATES
 from sparta.api import Index
 from sparta.base.checks import query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
-from sparta.base.filters import Filter
+from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.index.folder import IndexFolder, default_index
 from sparta.index.inputs.options import IndexOptions
@@ -127,7 +127,7 @@ class IndexStore(Closing):
             index = self._newest()
             return index.delete(passage_ids) if index and passage_ids else 0
 
-    def delete_matching(self, filter: Mapping[str, Any]) -> int:
+    def delete_matching(self, filter: FilterLike) -> int:
         """Delete all passages that match a filter; return their number. An empty filter matches all."""
         with self._writing:
             index = self._newest()
@@ -141,23 +141,24 @@ class IndexStore(Closing):
         self,
         query: str,
         k: int,
-        filter: Mapping[str, Any] | None = None,
+        filter: FilterLike | None = None,
         *,
         collapse: str | None = None,
     ) -> Sequence[Hit]:
-        """Return the `k` best passages for a query, best first; `collapse` as in `Index.search`."""
+        """Return the `k` best passages for a query, best first; `collapse` is a metadata key."""
         index = self._newest()
         if not index or not len(index):
             return []
         parsed = self._filter(index, filter)
-        return index.search(query, k, channel=self.channels, filter=parsed, collapse=collapse)
+        field = fields_of_key(collapse, index.fields)[0] if collapse else None
+        return index.search(query, k, channel=self.channels, filter=parsed, collapse=field)
 
     def search_among(
         self,
         passage_ids: Collection[str],
         query: str,
         k: int,
-        filter: Mapping[str, Any] | None = None,
+        filter: FilterLike | None = None,
     ) -> Sequence[Hit]:
         """Return the `k` best passages that have one of these ids; a fusion keeps those of its candidates."""
         index = self._newest()
@@ -182,7 +183,7 @@ class IndexStore(Closing):
         with searcher.holding():
             return searcher.hits_of([docid for docid in searcher.docids(passage_ids) if docid >= 0])
 
-    def matching(self, filter: Mapping[str, Any] | None = None) -> list[Hit]:
+    def matching(self, filter: FilterLike | None = None) -> list[Hit]:
         """Return all passages that match a filter, in the order in which they were written."""
         index = self._newest()
         if not index:
@@ -191,16 +192,17 @@ class IndexStore(Closing):
         with searcher.holding() as snapshot:
             return searcher.hits_of(self._matching(index, snapshot, filter).tolist())
 
-    def _matching(self, index: Index, snapshot: IndexSnapshot, filter: Mapping[str, Any] | None) -> Docids:
+    def _matching(self, index: Index, snapshot: IndexSnapshot, filter: FilterLike | None) -> Docids:
         """Return the docids of all passages that match a filter, in the order in which they were written."""
         lucene, parsed = snapshot.lucene, self._filter(index, filter)
         docids = np.flatnonzero(lucene.matching(parsed)) if parsed else lucene.live()
         return docids[np.argsort(lucene.positions(docids), kind="stable")]
 
-    def _filter(self, index: Index, filter: Mapping[str, Any] | None) -> Filter | None:
-        """Return a filter in which a condition on a field that no passage has does not hold."""
-        parsed = Filter.of(filter)
-        return known_fields_only(parsed, index.fields) if parsed else None
+    def _filter(self, index: Index, filter: FilterLike | None) -> Filter | None:
+        """Return a filter on metadata keys as a filter on fields. Conditions on unknown keys do not hold."""
+        known = index.fields if filter is not None else []
+        on_fields = filter_on_fields(filter, known)
+        return known_fields_only(on_fields, known) if on_fields else None
 
     def close(self) -> None:
         """Release the index. A later call fails, or finds nothing if there was no index."""

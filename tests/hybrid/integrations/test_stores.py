@@ -246,9 +246,54 @@ def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
     titles = [1998, None, ["a"], "A title", ""]
     store.add_texts(["moon"] * 5, [{"title": title} for title in titles], ids=list("abcde"))
     assert [document.metadata["title"] for document in store.get_by_ids(list("abcde"))] == titles
-    for title, name in ((1998, "a"), ("A title", "d"), ("", "e")):
-        documents = store.similarity_search("moon", filter={"title": title})
-        assert [document.id for document in documents] == [name]
+    conditions: list[tuple[Any, str]] = [
+        (1998, "a"),
+        ("a", "c"),
+        ("A title", "d"),
+        ("", "e"),
+        ({"in": [1998, "A title"]}, "ad"),
+        ({"gte": 1990}, "a"),
+        ({"not": 1998}, "bcde"),
+        ({"not": {"in": ["", "A title"]}}, "abc"),
+        ({"exists": True}, "acde"),
+        ({"exists": False}, "b"),
+    ]
+    for condition, names in conditions:
+        documents = store.similarity_search("moon", k=5, filter={"title": condition})
+        assert "".join(sorted(document.id for document in documents)) == names, condition
+
+
+def test_filters_reach_into_reserved_keys(tmp_path: Path) -> None:
+    """If such a key were unknown, `!=` would match every document, and delete it."""
+    pytest.importorskip("haystack")
+    from haystack import Document
+
+    from hybrid.integrations import HaystackDocumentStore, HaystackRetriever, LangChainVectorStore
+
+    store = HaystackDocumentStore(tmp_path / "ix", "bm25", options=BM25)
+    metas: list[dict[str, Any]] = [
+        {"context": {"lang": "en"}, "page_starts": [0, 7], "start.line": 2},
+        {"context": {"lang": "de"}, "title": {"short": "M"}},
+    ]
+    store.write_documents(
+        [Document(id=name, content="moon", meta=own) for name, own in zip("ab", metas, strict=True)]
+    )
+    retriever = HaystackRetriever(tmp_path / "ix", "bm25")
+    for key, value, name in (
+        ("context.lang", "en", "a"),
+        ("page_starts", 7, "a"),
+        ("start.line", 2, "a"),
+        ("title.short", "M", "b"),
+    ):
+        filters = {"field": f"meta.{key}", "operator": "==", "value": value}
+        assert [document.id for document in store.filter_documents(filters)] == [name]
+        assert [document.id for document in retriever.run("moon", filters=filters)["documents"]] == [name]
+    has_title = {"field": "meta.title", "operator": "!=", "value": None}
+    assert [document.id for document in retriever.run("moon", filters=has_title)["documents"]] == ["b"]
+    chain = LangChainVectorStore(tmp_path / "ix", "bm25")
+    assert len(chain.similarity_search("moon", collapse="context.lang")) == 2
+    assert store.delete_by_filter({"field": "meta.context.lang", "operator": "!=", "value": "en"}) == 1
+    assert [document.id for document in store.filter_documents()] == ["a"]
 
 
 @pytest.mark.parametrize("unit", ["sentence", "chunk:5:0:sentence"])
