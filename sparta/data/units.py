@@ -34,6 +34,11 @@ def passage_of(unit_id: str) -> str:
     return UNIT_ID.sub("", unit_id)
 
 
+def place_fields(unit: str) -> tuple[str, ...]:
+    """Return the fields with the place of a sentence or chunk in its passage."""
+    return ("document_id", "start", "end", SPACE_AFTER) if is_chunk(unit) else ("passage_id", "start", "end")
+
+
 def is_sentence(record: Mapping[str, Any]) -> bool:
     """Return whether a record is a sentence of a split passage and has no context yet."""
     return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
@@ -59,6 +64,7 @@ def joined(parts: Iterable[Mapping[str, Any]]) -> str:
         start = int(record["start"])
         text = (text + space)[:start].ljust(start) + str(record["contents"])
         space = str(record.get(SPACE_AFTER, ""))
+        space = space if space.isspace() else ""  # the records of sentences may have a field of this name
     return text
 
 

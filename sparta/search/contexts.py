@@ -9,11 +9,8 @@ from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
-from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined, joined_pages
+from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined, joined_pages, place_fields
 from sparta.lucene.bridge import ImpactSearcher
-
-_OF_PARTS = ("passage_id", "document_id", "start", "end", SPACE_AFTER)
-"""Fields of a part's record that its passage's record lacks."""
 
 
 def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
@@ -48,9 +45,13 @@ def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str,
     return {passage_id: joined(sentences) for passage_id, sentences in sentences_by_passage.items()}
 
 
-def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the record of a passage, joined from the records of its sentences or chunks."""
-    shared_fields = {name: value for name, value in parts[0].items() if name not in _OF_PARTS}
+def whole_record(passage_id: str, parts: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
+    """Return the record of a passage, joined from the records of its sentences or chunks.
+
+    :param unit: the unit of the index, whose parts have fields that the passage lacks
+    """
+    of_parts = place_fields(unit)
+    shared_fields = {name: value for name, value in parts[0].items() if name not in of_parts}
     return {**shared_fields, **joined_pages(parts), "id": passage_id, "contents": joined(parts)}
 
 

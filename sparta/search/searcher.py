@@ -214,7 +214,7 @@ class Searcher(ChannelSearcher):
             docids = docids_of(snapshot, passage_id)
             records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)]
             if snapshot.lucene.ids(docids[:1]) != [passage_id]:
-                return PassageRecord.of(whole_record(passage_id, records))
+                return PassageRecord.of(whole_record(passage_id, records, snapshot.generation.unit))
             return PassageRecord.of(records[0])
 
     def first_part(self, passage_id: str) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def test_a_part_of_a_pdf_has_the_starts_of_its_pages(unit, caplog):
     ]
     (hit,) = joined_hits(hits)
     letters = [offset for offset in range(hit.start, hit.end) if not text[offset].isspace()]
-    for record in (hit.metadata, whole_record("a.pdf", parts)):
+    for record in (hit.metadata, whole_record("a.pdf", parts, unit)):
         assert pages_of(record, letters) == [pages[offset] for offset in letters]
     assert not caplog.records
 
@@ -228,5 +228,19 @@ def test_a_part_of_a_pdf_has_the_starts_of_its_pages(unit, caplog):
 def test_a_field_page_starts_without_starts_stays(starts):
     passage = Passage("a", "One. Two.", record={"page_starts": starts, "first_page": "S. 1"})
     parts = [{**part.record, "contents": part.text} for part in split_units([passage], "sentence")]
-    for record in (*parts, whole_record("a", parts)):
+    for record in (*parts, whole_record("a", parts, "sentence")):
         assert (record["page_starts"], record["first_page"]) == (starts, "S. 1")
+
+
+@pytest.mark.parametrize(
+    ("unit", "kept"),
+    [
+        ("sentence", {"document_id": "mine", "space_after": "x"}),
+        ("chunk:2:0", {"passage_id": "mine"}),
+    ],
+)
+def test_a_whole_passage_has_the_fields_that_its_parts_do_not_need(unit, kept):
+    passage = Passage("a", "The moon. The sun.", record={**kept, "lang": "en"})
+    parts = [{**part.record, "contents": part.text} for part in split_units([passage], unit)]
+    whole = whole_record("a", parts, unit)
+    assert whole == {"id": "a", "contents": passage.text, "lang": "en", **kept}
