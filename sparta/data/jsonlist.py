@@ -42,14 +42,6 @@ def json_list(path: Path, form: str, block_bytes: int = _BLOCK_BYTES) -> Iterato
         ) from None
 
 
-def list_elements(stream: BinaryIO) -> Iterator[Any]:
-    """Yield the elements of a JSON list in a UTF-8 stream.
-
-    :raises ValueError: the stream is not a list, or contains broken JSON.
-    """
-    return (value for value, _ in placed_elements(stream))
-
-
 def placed_elements(
     stream: BinaryIO, block_bytes: int = _BLOCK_BYTES, *, is_checked: bool = True
 ) -> Iterator[tuple[Any, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +15,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
-from sparta.data.jsonlist import list_elements
+from sparta.data.jsonlist import placed_elements
 from sparta.data.parsing import decoded, identifier, json_parts, parse_object, parse_value, read_passage
 
 CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
@@ -109,6 +108,8 @@ def check_content_type(content_type: str) -> None:
 def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     """Return a JSON body as a file with one JSON value per line: the elements of its list, or its one value.
 
+    `read_lines` reports an element that no line may hold, such as one with half a surrogate pair.
+
     :raises HttpError: 400, the body is not JSON; 413, the body has too many elements
     :raises StorageError: the folder of temporary files is full
     """
@@ -119,26 +120,31 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     while first.isspace():
         first = stream.read(1)
     stream.seek(0)
-    elements = list_elements(stream) if first == b"[" else iter([json_object(stream, limits)])
+    if first == b"[":
+        texts = (text for _, text in placed_elements(stream, is_checked=False))
+    else:
+        texts = iter([_value_text(stream, limits)])
     with _filled(lines):
         try:
-            for number, element in enumerate(elements, 1):
+            for number, text in enumerate(texts, 1):
                 if number > limits.lines:
                     raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-                # No longer than in the body, which has the limit of lines too.
-                line = json.dumps(element, ensure_ascii=False, separators=(",", ":"))
-                lines.write(line.encode() + b"\n")
+                # In JSON, line breaks are only between the parts of a value.
+                lines.write(text.replace("\n", " ").encode() + b"\n")
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is not JSON: {error}") from None
     return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
 
 
-def json_object(stream: BinaryIO, limits: Limits) -> Any:
-    """Return the one JSON value of a body.
+def _value_text(stream: BinaryIO, limits: Limits) -> str:
+    """Return the text of the one JSON value of a body.
 
-    :raises HttpError: 400, the body is not JSON; 413, the value is longer than a line may be
+    :raises HttpError: 413, the value is longer than a line may be
+    :raises BadRecordError: the body is not JSON
     """
-    return parse_value(decoded(value_bytes(stream, limits)))
+    text = decoded(value_bytes(stream, limits)).strip()
+    parse_value(text)
+    return text
 
 
 def value_bytes(stream: BinaryIO, limits: Limits) -> bytes:

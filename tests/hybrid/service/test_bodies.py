@@ -159,6 +159,21 @@ def test_json_bodies_have_the_limit_of_lines() -> None:
         assert len(as_lines(io.BytesIO(body), Limits()).read()) <= len(record) + 1
 
 
+def test_json_lists_report_each_bad_element_like_lines() -> None:
+    elements = [
+        '{"id": "1", "text": "moon \\ud800"}',
+        '{"id": "2",\n "text": "moon"}',
+        '{"id": "3", "n": 1e400}',
+    ]
+    lists, lines = LineErrors(), LineErrors()
+    stream = as_lines(io.BytesIO(f"[{', '.join(elements)}]".encode()), Limits())
+    body = io.BytesIO("\n".join(element.replace("\n", "") for element in elements).encode())
+    assert [line.passage_id for line in read_lines(stream, Limits(), lists, ids=False)] == ["2"]
+    assert [line.passage_id for line in read_lines(body, Limits(), lines, ids=False)] == ["2"]
+    assert lists.report() == lines.report()
+    assert [error["line"] for error in lists] == [1, 3]
+
+
 def test_json_bodies_may_begin_with_a_byte_order_mark() -> None:
     for body in (b'[{"id": "1"}, "2"]', b' [{"id": "1"},"2"]', b'{"id": "1"}'):
         with_mark = as_lines(io.BytesIO(b"\xef\xbb\xbf" + body), Limits()).read()
