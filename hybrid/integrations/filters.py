@@ -15,7 +15,8 @@ _KNOWN = ("==", "!=", *COMPARISONS, "in", "not in", "any", "all", "contains", "i
 def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
     """Return the filter for one condition of a framework: a field, an operator and a value.
 
-    `==` and `!=` with None test whether the field has no value.
+    `==` and `!=` with None test whether the field has no value. An empty list has none of the values:
+    nothing is `in` the list, and everything is `not in` it and has `all` of it.
 
     :raises InputError: the operator is not supported
     """
@@ -28,12 +29,17 @@ def condition_of(field: str, operator: str, value: Any) -> dict[str, Any]:
     if operator in ("==", "contains"):
         return {field: value}
     if operator in ("in", "any"):
-        return {field: {"in": value}}
+        return {field: {"in": value}} if value != [] else _nothing(field)
     if operator in ("not in", "nin"):
-        return {field: {"not": {"in": value}}}
+        return {field: {"not": {"in": value}}} if value != [] else {"not": _nothing(field)}
     if operator == "all":
-        return {"and": [{field: item} for item in value]}
+        return {"and": [{field: item} for item in value]} if value != [] else {"not": _nothing(field)}
     raise unknown_filter(f"the operator {operator!r}")
+
+
+def _nothing(field: str) -> dict[str, Any]:
+    """Return a filter on a field that no passage meets."""
+    return {"and": [{field: {"exists": True}}, {field: {"exists": False}}]}
 
 
 def combined(operator: str, filters: list[dict[str, Any]]) -> dict[str, Any]:

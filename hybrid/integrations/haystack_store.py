@@ -60,14 +60,18 @@ class HaystackDocumentStore:
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Write documents; return how many were written.
+        """Write documents; return how many were written, counting each document that replaced another one.
 
-        :param policy: what happens to known ids; the default is FAIL
+        :param policy: what happens to known ids, also of earlier documents in the list; the default is FAIL
         :raises DuplicateDocumentError: with FAIL, the store holds a document with one of the ids
         """
         if not isinstance(documents, list) or any(not isinstance(each, Document) for each in documents):
             raise ValueError("expected a list of Documents")
-        distinct = {document.id: document for document in documents}
+        overwrites = policy == DuplicatePolicy.OVERWRITE
+        distinct: dict[str, Document] = {}
+        for document in documents:
+            if overwrites or document.id not in distinct:
+                distinct[document.id] = document
         fails = policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL)
         if fails and len(distinct) < len(documents):
             [(twice, _)] = Counter(document.id for document in documents).most_common(1)
@@ -76,15 +80,11 @@ class HaystackDocumentStore:
             known = {hit.passage_id for hit in self.store.get(list(distinct))}
             if fails and known:
                 raise DuplicateDocumentError(f"the store holds a document with the id {min(known)!r} already")
-            kept = [
-                document
-                for name, document in distinct.items()
-                if policy == DuplicatePolicy.OVERWRITE or name not in known
-            ]
+            kept = [each for name, each in distinct.items() if overwrites or name not in known]
             self.store.write(
                 [(each.id, text_of_passage(each.content, each.id), plain(each.meta)) for each in kept]
             )
-        return len(kept)
+        return len(documents) if overwrites else len(kept)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """Return all documents that match a filter of Haystack, in the order in which they were written.

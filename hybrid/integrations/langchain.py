@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -148,6 +148,19 @@ class LangChainVectorStore(VectorStore):
             )
         hits = self.store.search(query, k, filter, collapse=collapse)
         return [(_document(hit), float(hit.score)) for hit in hits]
+
+    def max_marginal_relevance_search(self, *args: Any, **kwargs: Any) -> list[Document]:
+        """Raise InputError: the store keeps no embeddings to compare documents by."""
+        raise InputError(
+            "the store has no search by maximal marginal relevance",
+            remedy='use similarity_search; with collapse="KEY", it returns one document per value of a key',
+        )
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        raise InputError(
+            "the store has no relevance scores from 0 to 1: the scores of its channels have no upper bound",
+            remedy="use similarity_search_with_score",
+        )
 
     @classmethod
     def from_texts(

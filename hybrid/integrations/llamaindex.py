@@ -24,6 +24,7 @@ from llama_index.core.vector_stores import FilterCondition, MetadataFilters
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     VectorStoreQuery,
+    VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
 
@@ -171,16 +172,22 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes for the text of a query.
 
-        :raises InputError: the query has no text
+        :raises InputError: the query has no text, or a mode other than `default`
         """
         if query.query_str is None:
             raise InputError(
                 "the query has no query_str, and the store does not search by embeddings",
                 remedy="set query_str; VectorStoreIndex and its retrievers set it",
             )
+        if query.mode != VectorStoreQueryMode.DEFAULT:
+            raise InputError(
+                f"the store has no query mode {query.mode.value!r}",
+                remedy="use the mode default: the store's channels choose the search, as in"
+                ' channels="bm25,impact"',
+            )
         conditions = [_filter_of(query.filters)] if query.filters else []
         if query.doc_ids is not None:
-            conditions.append({_DOCUMENT: {"in": query.doc_ids}})
+            conditions.append(condition_of(_DOCUMENT, "in", query.doc_ids))
         filter = combined("and", [condition for condition in conditions if condition])
         text, k, node_ids = query.query_str, query.similarity_top_k, query.node_ids
         if node_ids is None:

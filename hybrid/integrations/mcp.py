@@ -17,6 +17,7 @@ from hybrid.answering.answerer import Answerer
 from hybrid.answering.open_readers import OpenReaders
 from hybrid.integrations.source import Source, open_source
 from hybrid.retrieval.limits import Limits
+from hybrid.retrieval.searcher import HybridSearcher
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
@@ -165,6 +166,15 @@ class _Tools:
             self.stale = False
             previous.close()
 
+    def check_depth(self, depth: int) -> None:
+        """Raise InputError if a fusion has too few candidates for a page; a caller cannot add candidates."""
+        fusion = self.retriever.first_stage
+        if isinstance(fusion, HybridSearcher) and depth > fusion.most_hits:
+            raise InputError(
+                f"offset + k may be at most {fusion.most_hits} in a fusion, found {depth}",
+                remedy="lower k or offset",
+            )
+
     @_guarded
     def search(
         self,
@@ -185,7 +195,7 @@ class _Tools:
         """
         LIMITS.check_search(_several(query), k or self.k, offset, explain=False)
         LIMITS.check_filter(filter or {})
-
+        self.check_depth((k or self.k) + offset)
         page: dict[str, Any] = {"offset": offset, "filter": filter, "collapse": collapse}
         page |= {"hits": hits, "join": join} if hits == "chunks" or join else {}
 

@@ -150,7 +150,7 @@ class IndexStore(Closing):
         if not index or not len(index):
             return []
         parsed = self._filter(index, filter)
-        field = fields_of_key(collapse, index.fields)[0] if collapse else None
+        field = fields_of_key(collapse, index.fields)[0] if collapse is not None else None
         return index.search(query, k, channel=self.channels, filter=parsed, collapse=field)
 
     def search_among(

@@ -47,7 +47,7 @@ class Page:
         object.__setattr__(self, "k", whole("k", self.k))
         object.__setattr__(self, "offset", whole("offset", self.offset, 0))
         object.__setattr__(self, "filter", Filter.of(self.filter))
-        if self.collapse is not None and not isinstance(self.collapse, str):
+        if self.collapse is not None and (not isinstance(self.collapse, str) or not self.collapse):
             raise InputError(
                 f"collapse must be the name of a metadata field, found {self.collapse!r}",
                 remedy='name a field, as in collapse="lang"',

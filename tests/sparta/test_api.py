@@ -57,6 +57,10 @@ REFUSED: dict[str, tuple[Call, str]] = {
     "no threads": (lambda ix: ix.run(["red"], threads=None), "threads must be a whole number"),
     "a channel": (lambda ix: ix.search("red", channel=5), "unknown channel 5"),
     "channels": (lambda ix: ix.search("red", channel=["bm25"]), r"unknown channel \['bm25'\]"),
+    "an empty field": (
+        lambda ix: ix.search("red", collapse=""),
+        "collapse must be the name of a metadata field, found ''",
+    ),
     "a field": (
         lambda ix: ix.search("red", collapse=5),
         "collapse must be the name of a metadata field, found 5",

@@ -72,6 +72,10 @@ def test_every_operator() -> None:
     assert condition_of("a", "any", [1, 2]) == {"a": {"in": [1, 2]}}
     assert condition_of("a", "all", [1, 2]) == {"and": [{"a": 1}, {"a": 2}]}
     assert condition_of("a", "contains", 1) == {"a": 1}
+    nothing = {"and": [{"a": {"exists": True}}, {"a": {"exists": False}}]}
+    assert condition_of("a", "in", []) == condition_of("a", "any", []) == nothing
+    for operator in ("not in", "nin", "all"):
+        assert condition_of("a", operator, []) == {"not": nothing}
     assert combined("not", [{"a": 1}, {"b": 2}]) == {"not": {"and": [{"a": 1}, {"b": 2}]}}
     assert combined("or", [{"a": 1}, {"b": 2}]) == {"or": [{"a": 1}, {"b": 2}]}
     assert combined("and", []) == {}

@@ -85,9 +85,22 @@ def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
         fastmcp.exceptions.ToolError, match=r"no passage with the id 'nobody'[^→]*→ take an id"
     ):
         call(server, "passage", id="nobody")
+    with pytest.raises(fastmcp.exceptions.ToolError, match="collapse must be the name"):
+        call(server, "search", query="moon", collapse="")
     for wrong in ({"query": "moon", "k": 0}, {"query": "moon", "k": 101}, {"query": 5}, {}):
         with pytest.raises(fastmcp.exceptions.ToolError, match="validation error"):
             call(server, "search", **wrong)
+
+
+def test_a_page_of_a_fusion_ends_within_its_candidates(index: Path) -> None:
+    from hybrid.integrations import mcp_server
+
+    fused = mcp_server(index, "bm25,impact")
+    with pytest.raises(
+        fastmcp.exceptions.ToolError, match=r"at most 100 in a fusion, found 101[^→]*→ lower k or"
+    ):
+        call(fused, "search", query="moon", k=100, offset=1)
+    call(fused, "search", query="moon", k=99, offset=1)
 
 
 def test_no_tool_writes_and_a_folder_must_be_a_reader(

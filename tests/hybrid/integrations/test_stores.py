@@ -116,6 +116,12 @@ def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
     best = store.as_retriever(search_kwargs={"filter": {"lang": {"exists": True}}, "collapse": "lang"})
     store.add_texts(["Who founded it?"], [{"lang": "en"}], ids=["d"])
     assert [document.id for document in best.invoke("founded the moon")] == ["b", "d"]
+    with pytest.raises(InputError, match="no search by maximal marginal relevance"):
+        store.as_retriever(search_type="mmr").invoke("moon")
+    with pytest.raises(InputError, match="no relevance scores"):
+        store.similarity_search_with_relevance_scores("moon")
+    with pytest.raises(InputError, match="expected an object of fields, found 'lang=en'"):
+        store.similarity_search("moon", filter="lang=en")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="cannot search with fetch_k"):
         store.as_retriever(search_kwargs={"fetch_k": 5}).invoke("moon")
     with pytest.raises(InputError, match="has no text"):
@@ -131,7 +137,7 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     pytest.importorskip("llama_index.core")
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
-    from llama_index.core.vector_stores.types import VectorStoreQuery
+    from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
     from hybrid.integrations import LlamaIndexVectorStore
 
@@ -170,6 +176,9 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     assert found.ids[0] == "c"
     assert (store.query(by_ids).ids, store.query(by_ids).similarities) == (["a"], [found.similarities[1]])
     assert store.query(replace(by_ids, node_ids=[])).ids == []
+    assert store.query(VectorStoreQuery(query_str="founded", doc_ids=[])).ids == []
+    with pytest.raises(InputError, match="no query mode 'mmr'"):
+        store.query(VectorStoreQuery(query_str="founded", mode=VectorStoreQueryMode.MMR))
     with pytest.raises(InputError, match="query_str"):
         store.query(VectorStoreQuery(query_embedding=[0.1]))
     assert [node.node_id for node in store.get_nodes(filters=filters)] == ["a"]
@@ -201,6 +210,28 @@ def test_haystack_searches_and_is_saved(tmp_path: Path) -> None:
     assert again.store.options == BM25
     assert again.count_documents() == 3
     assert again.search("moon")[0].meta == METADATA[1]
+
+
+@pytest.mark.parametrize(("policy", "first"), [("SKIP", "first"), ("OVERWRITE", "second")])
+def test_haystack_writes_like_its_own_store(tmp_path: Path, policy: str, first: str) -> None:
+    pytest.importorskip("haystack")
+    from haystack import Document
+    from haystack.document_stores.in_memory import InMemoryDocumentStore
+    from haystack.document_stores.types import DuplicatePolicy
+
+    from hybrid.integrations import HaystackDocumentStore
+
+    store, usual = HaystackDocumentStore(tmp_path / "ix", "bm25", options=BM25), InMemoryDocumentStore()
+    documents = [
+        Document(id="a", content="first", meta={"n": 1}),
+        Document(id="a", content="second", meta={"n": 1}),
+    ]
+    written = usual.write_documents(documents, DuplicatePolicy[policy])
+    assert store.write_documents(documents, DuplicatePolicy[policy]) == written
+    assert [document.content for document in store.filter_documents()] == [first]
+    for operator in ("in", "not in"):
+        filters = {"field": "meta.n", "operator": operator, "value": []}
+        assert store.filter_documents(filters) == usual.filter_documents(filters)
 
 
 def test_retrievers_and_stores_name_metadata_alike(tmp_path: Path) -> None:

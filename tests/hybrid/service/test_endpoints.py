@@ -262,6 +262,7 @@ def test_get_finds_what_post_finds(client) -> None:
         ("q=x" + "&filter=a=1" * 101, "more than 100 parameters"),
         ("q=" + "x" * 1001, "at most 1000 characters"),
         ("q=x&collapse=" + "x" * 201, "collapse"),
+        ("q=x&collapse=", "must be the name of a metadata field, found ''"),
     ],
 )
 def test_a_query_string_that_is_wrong_is_told_what_is(client, query: str, said: str) -> None:
