@@ -21,6 +21,9 @@ from sparta.search.retriever import Retriever
 class Answer:
     """An answer and its passage: `text[start:end] == answer`.
 
+    In an index of chunks, `text` is a chunk of the passage, and `text_start` is the chunk's first character
+    in the passage's text. Else `text_start` is 0.
+
     The answers yes and no, which a chain with a reader of paths may give, have no span: their `start` and
     `end` are 0.
 
@@ -39,6 +42,7 @@ class Answer:
     end: int
     reader: float
     ranker: float
+    text_start: int = 0
 
     def around(self, characters: int = 160) -> tuple[str, str, str]:
         """Return the text before the answer, the answer, and the text after the answer.
@@ -64,6 +68,7 @@ class Answer:
             "end": self.end,
             "title": self.title,
             "text": self.text,
+            "text_start": self.text_start,
             "reader": self.reader,
             "ranker": self.ranker,
         }
@@ -112,6 +117,11 @@ def as_read(retriever: Retriever, hits: Sequence[Hit]) -> list[Hit]:
     """
     in_context = getattr(retriever, "in_context", list)
     return list(in_context(hits))
+
+
+def start_of_text(hit: Hit, text: str) -> int:
+    """Return the place of a hit's read text in its passage's text: the start of a chunk, else 0."""
+    return hit.start if hit.document_id and text == hit.text else 0
 
 
 def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:
@@ -276,10 +286,17 @@ def combine(
         )
     candidates: list[tuple[tuple[float, float, int, float, int], str, Answer]] = []
     for mention_score, position, span, estimate in mentions:
-        text, ranker = texts[position], passage_scores[position]
+        hit, text, ranker = hits[position], texts[position], passage_scores[position]
         score = (1 - weight) * estimate.answer + weight * ranker
-        location = hits[position].passage_id, text.title, text.text, span.start, span.end
-        answer = Answer(text.text[span.start : span.end], score, *location, estimate.answer, ranker)
+        location = hit.passage_id, text.title, text.text, span.start, span.end
+        answer = Answer(
+            text.text[span.start : span.end],
+            score,
+            *location,
+            estimate.answer,
+            ranker,
+            start_of_text(hit, text.text),
+        )
         best_passage_score = best_mentions[estimate.key][1]
         answer_score = (
             (1 - weight) * estimate.answer + weight * best_passage_score

@@ -277,6 +277,9 @@ class Answer(BaseModel):
     end: int
     title: str
     text: str
+    text_start: Annotated[
+        int, Field(description="In an index of chunks: the first character of `text` in the passage; else 0.")
+    ] = 0
     reader: float
     ranker: float
 

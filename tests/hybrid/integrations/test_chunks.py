@@ -181,6 +181,22 @@ def test_the_document_is_restored_exactly(chunk_index: Path) -> None:
     assert text.index("Number") == DOCUMENTS["long"].index("Number")
 
 
+def test_an_answer_has_the_place_of_its_chunk(chunk_index: Path) -> None:
+    from hybrid.answering.answers import combine
+    from sparta.reader.config import ReaderConfig
+    from sparta.reader.records import Span, Text
+
+    with Index(chunk_index) as index:
+        hits = index.search(QUERY, 2)
+        texts = [Text(hit.text, hit.title) for hit in hits]
+        spans = [[Span(number, 4, 12, 1.0)] for number in range(len(hits))]
+        answers = combine(ReaderConfig(), hits, texts, [1.0, 0.5], spans, 0.0, 2)
+        for answer in answers:
+            start = answer.text_start + answer.start
+            assert index.passage(answer.passage_id)["text"][start:].startswith(answer.answer)
+    assert max(answer.as_dict()["text_start"] for answer in answers) > 0
+
+
 def test_an_index_of_passages_refuses_chunks(index: Path) -> None:
     with Index(index) as opened:
         with pytest.raises(InputError, match="the index holds no chunks"):

@@ -53,18 +53,25 @@ def test_answers_are_told_apart_by_the_rules_of_the_language(
         assert [one["answer"] for one in found] == answers
 
 
-def test_sentences_are_read_in_their_passages(tmp_path, tiny_model_folder, open_client) -> None:
+@pytest.mark.parametrize("unit", ["sentence", "chunk:6:0:sentence"])
+def test_the_place_of_an_answer_counts_in_its_passage(
+    tmp_path, tiny_model_folder, open_client, unit: str
+) -> None:
+    """A sentence is read in its passage, a chunk by itself."""
     from hybrid import open_answerer
     from sparta.index.inputs.options import IndexOptions
     from sparta.index.pipeline import build_index
 
-    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit="sentence")
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit=unit)
     text = "Google is a company. It was founded by Larry Page. He was a student."
     build_index(tmp_path / "ix", [{"id": "g", "title": "Google", "text": text}], "create", options)
     found = open_client(tmp_path / "ix").post("/answer", json={"query": QUESTION, "n": 2}).json()
     with open_answerer(tmp_path / "ix") as answerer:
         assert found["answers"] == [one.as_dict() for one in answerer.answer(QUESTION, 2)]
-    assert found["answers"][0]["text"] == text
+    for answer in found["answers"]:
+        start = answer["text_start"] + answer["start"]
+        assert text[start : start + len(answer["answer"])] == answer["answer"]
+        assert (answer["text"] == text) == (unit == "sentence")
 
 
 def test_the_service_abstains_below_a_threshold(built, open_client) -> None:
