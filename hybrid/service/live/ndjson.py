@@ -120,6 +120,7 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     while first.isspace():
         first = stream.read(1)
     stream.seek(0)
+    texts: Iterator[str]
     if first == b"[":
         texts = (text for _, text in placed_elements(stream, is_checked=False))
     else:
