@@ -167,7 +167,6 @@ def evaluate_set(
         )
     if output_runs:
         check_run_names([*channels, *map(str, dense)])
-        make_folder(output_runs)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         test_set = open_test_set(path, work, options.language)
@@ -175,6 +174,7 @@ def evaluate_set(
         refuse_sentences(test_set, options.unit)
         if output_runs:
             check_runs([test_set])
+            make_folder(output_runs)
         if answering and not test_set.answers:
             raise InputError(
                 "cannot measure answers: no question has known answers",

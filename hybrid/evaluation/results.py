@@ -289,7 +289,7 @@ def _write_lines(output: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def check_runs(query_sets: Sequence[QuestionSet]) -> None:
     """Check before a search that `save_run` can write the rankings of these question sets into one folder.
 
-    :raises InputError: two sets have the same file name, or a query id contains white space.
+    :raises InputError: two sets have the same file name, or a query id contains white space, or is repeated.
     """
     check_run_names([query_set.name for query_set in query_sets])
     for query_set in query_sets:

@@ -190,9 +190,11 @@ class Channels(ChannelGroup):
         if thread is None:
             return work
         check_process()
+        waiting = [work]
         try:
-            return thread.submit(work).result
-        except RuntimeError:  # Python ends, or there are too many threads
+            return thread.submit(lambda: waiting[0]()).result
+        except RuntimeError:  # Python ends, or there are too many threads; the queue keeps what was submitted
+            waiting.clear()
             return work
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Iterator
@@ -120,21 +121,32 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     while first.isspace():
         first = stream.read(1)
     stream.seek(0)
-    texts: Iterator[str]
+    values: Iterator[bytes]
     if first == b"[":
-        texts = (text for _, text in placed_elements(stream, is_checked=False))
+        elements = placed_elements(stream, is_checked=False)
+        values = (_line(value, text, limits) for value, text in elements)
     else:
-        texts = iter([_value_text(stream, limits)])
+        values = iter([_value_text(stream, limits).replace("\n", " ").encode()])
     with _filled(lines):
         try:
-            for number, text in enumerate(texts, 1):
+            for number, line in enumerate(values, 1):
                 if number > limits.lines:
                     raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-                # In JSON, line breaks are only between the parts of a value.
-                lines.write(text.replace("\n", " ").encode() + b"\n")
+                lines.write(line + b"\n")
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is not JSON: {error}") from None
     return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
+
+
+def _line(value: Any, text: str, limits: Limits) -> bytes:
+    r"""Return the text of a JSON value in one line; a text that is too long is written without \u escapes.
+
+    In JSON, line breaks are only between the parts of a value.
+    """
+    line = text.replace("\n", " ").encode()
+    if len(line) > limits.line:
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    return line
 
 
 def _value_text(stream: BinaryIO, limits: Limits) -> str:

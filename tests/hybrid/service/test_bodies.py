@@ -174,6 +174,14 @@ def test_json_lists_report_each_bad_element_like_lines() -> None:
     assert [error["line"] for error in lists] == [1, 3]
 
 
+def test_escapes_of_a_json_list_do_not_count_as_its_lines_bytes() -> None:
+    body = json.dumps([{"id": "1", "text": "\u6708" * 40}, {"id": "2", "text": "a"}]).encode()
+    limits, errors = replace(Limits(), line=200), LineErrors()
+    assert len(body) > 240
+    stream = as_lines(io.BytesIO(body), limits)
+    assert [line.passage_id for line in read_lines(stream, limits, errors, ids=False)] == ["1", "2"]
+
+
 def test_json_bodies_may_begin_with_a_byte_order_mark() -> None:
     for body in (b'[{"id": "1"}, "2"]', b' [{"id": "1"},"2"]', b'{"id": "1"}'):
         with_mark = as_lines(io.BytesIO(b"\xef\xbb\xbf" + body), Limits()).read()
