@@ -17,7 +17,7 @@ from hybrid.answering.answerer import Answerer
 from hybrid.answering.open_readers import OpenReaders
 from hybrid.integrations.source import Source, open_source
 from hybrid.retrieval.limits import Limits
-from hybrid.retrieval.searcher import HybridSearcher
+from hybrid.retrieval.searcher import FusedRetriever
 from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
@@ -169,7 +169,7 @@ class _Tools:
     def check_depth(self, depth: int) -> None:
         """Raise InputError if a fusion has too few candidates for a page; a caller cannot add candidates."""
         fusion = self.retriever.first_stage
-        if isinstance(fusion, HybridSearcher) and depth > fusion.most_hits:
+        if isinstance(fusion, FusedRetriever) and depth > fusion.most_hits:
             raise InputError(
                 f"offset + k may be at most {fusion.most_hits} in a fusion, found {depth}",
                 remedy="lower k or offset",

@@ -103,6 +103,16 @@ def test_a_page_of_a_fusion_ends_within_its_candidates(index: Path) -> None:
     call(fused, "search", query="moon", k=99, offset=1)
 
 
+def test_every_kind_of_fusion_has_this_limit() -> None:
+    from hybrid.integrations import mcp_server
+    from hybrid.retrieval.fusion import Fusion
+    from hybrid.retrieval.searcher import FusedRetriever
+
+    fused = FusedRetriever(Mock(searchers={"bm25": Mock(language="en")}), Fusion({"bm25": 1.0}))
+    with pytest.raises(fastmcp.exceptions.ToolError, match="at most 100 in a fusion, found 101"):
+        call(mcp_server(fused), "search", query="moon", k=100, offset=1)
+
+
 def test_no_tool_writes_and_a_folder_must_be_a_reader(
     index: Path, server: Any, retriever: Any, tmp_path: Path
 ) -> None:
