@@ -172,16 +172,17 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes for the text of a query.
 
-        :raises InputError: the query has no text, or a mode other than `default`
+        :raises InputError: the query has no text, or a mode other than `default` and `text_search`
         """
         if query.query_str is None:
             raise InputError(
                 "the query has no query_str, and the store does not search by embeddings",
                 remedy="set query_str; VectorStoreIndex and its retrievers set it",
             )
-        if query.mode != VectorStoreQueryMode.DEFAULT:
+        mode = VectorStoreQueryMode(query.mode)
+        if mode not in (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.TEXT_SEARCH):
             raise InputError(
-                f"the store has no query mode {query.mode.value!r}",
+                f"the store has no query mode {mode.value!r}",
                 remedy="use the mode default: the store's channels choose the search, as in"
                 ' channels="bm25,impact"',
             )
@@ -189,11 +190,11 @@ class LlamaIndexVectorStore(BasePydanticVectorStore):
         if query.doc_ids is not None:
             conditions.append(condition_of(_DOCUMENT, "in", query.doc_ids))
         filter = combined("and", [condition for condition in conditions if condition])
-        text, k, node_ids = query.query_str, query.similarity_top_k, query.node_ids
-        if node_ids is None:
+        text, k = query.query_str, query.similarity_top_k
+        if query.node_ids:
+            hits = self._store.search_among(query.node_ids, text, k, filter)
+        else:  # VectorStoreIndex always passes a list, which is empty for a store of texts
             hits = self._store.search(text, k, filter)
-        else:
-            hits = self._store.search_among(node_ids, text, k, filter)
         return VectorStoreQueryResult(
             nodes=[_node(hit) for hit in hits],
             similarities=[float(hit.score) for hit in hits],

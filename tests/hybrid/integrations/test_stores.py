@@ -175,10 +175,15 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     by_ids = VectorStoreQuery(query_str="founded", similarity_top_k=1, node_ids=["a", "b"])
     assert found.ids[0] == "c"
     assert (store.query(by_ids).ids, store.query(by_ids).similarities) == (["a"], [found.similarities[1]])
-    assert store.query(replace(by_ids, node_ids=[])).ids == []
+    assert store.query(replace(by_ids, node_ids=[])).ids == ["c"]
     assert store.query(VectorStoreQuery(query_str="founded", doc_ids=[])).ids == []
     with pytest.raises(InputError, match="no query mode 'mmr'"):
         store.query(VectorStoreQuery(query_str="founded", mode=VectorStoreQueryMode.MMR))
+    hybrid: Any = "hybrid"  # LlamaIndex does not check the type
+    with pytest.raises(InputError, match="no query mode 'hybrid'"):
+        store.query(VectorStoreQuery(query_str="founded", mode=hybrid))
+    by_text = VectorStoreQuery(query_str="founded", mode=VectorStoreQueryMode.TEXT_SEARCH)
+    assert store.query(by_text).ids == ["c"]
     with pytest.raises(InputError, match="query_str"):
         store.query(VectorStoreQuery(query_embedding=[0.1]))
     assert [node.node_id for node in store.get_nodes(filters=filters)] == ["a"]
@@ -187,6 +192,19 @@ def test_llamaindex_adds_queries_and_deletes(tmp_path: Path) -> None:
     assert [node.node_id for node in store.get_nodes(["a", "b", "c"])] == ["b"]
     store.clear()
     assert store.get_nodes(["b"]) == []
+
+
+def test_an_index_of_llamaindex_searches_the_store(tmp_path: Path) -> None:
+    pytest.importorskip("llama_index.core")
+    from llama_index.core import MockEmbedding, VectorStoreIndex
+    from llama_index.core.schema import TextNode
+
+    from hybrid.integrations import LlamaIndexVectorStore
+
+    store = LlamaIndexVectorStore(tmp_path / "ix", options=BM25)
+    store.add([TextNode(id_=name, text=text) for name, text in zip("abc", TEXTS, strict=True)])
+    retriever = VectorStoreIndex.from_vector_store(store, MockEmbedding(4)).as_retriever()
+    assert [hit.node.node_id for hit in retriever.retrieve("who founded microsoft")] == ["a", "c"]
 
 
 @pytest.mark.slow
