@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sparta.base.errors import InputError
@@ -60,23 +59,27 @@ def unknown_filter(unsupported: str) -> InputError:
     )
 
 
-def on_fields(filter: Filter, fields_of: Callable[[SimpleCondition], Sequence[str]]) -> Filter:
-    """Return a filter with each condition on the fields that `fields_of` returns: one field must meet it.
+def with_alternatives(
+    filter: Filter, alternatives_of: Callable[[SimpleCondition], Sequence[SimpleCondition]]
+) -> Filter:
+    """Return a filter in which a condition holds if one of the conditions that replace it holds.
 
-    Without a field, the condition does not hold. A negation applies to all fields together.
+    Without an alternative, the condition does not hold. A negation applies to all alternatives together.
     """
-    return Filter(tuple(_on(condition, fields_of) for condition in filter.conditions))
+    return Filter(tuple(_replaced(condition, alternatives_of) for condition in filter.conditions))
 
 
-def _on(condition: Condition, fields_of: Callable[[SimpleCondition], Sequence[str]]) -> Condition:
+def _replaced(
+    condition: Condition, alternatives_of: Callable[[SimpleCondition], Sequence[SimpleCondition]]
+) -> Condition:
     if isinstance(condition, Not):
-        return Not(_on(condition.condition, fields_of))
+        return Not(_replaced(condition.condition, alternatives_of))
     if isinstance(condition, AnyOf | AllOf):
-        return type(condition)(tuple(_on(part, fields_of) for part in condition.conditions))
-    alternatives = tuple(replace(condition, field=field) for field in fields_of(condition))
+        return type(condition)(tuple(_replaced(part, alternatives_of) for part in condition.conditions))
+    alternatives = tuple(alternatives_of(condition))
     return alternatives[0] if len(alternatives) == 1 else AnyOf(alternatives)
 
 
 def known_fields_only(filter: Filter, fields: Collection[str]) -> Filter:
     """Return a filter in which conditions on other fields than these do not hold, instead of an error."""
-    return on_fields(filter, lambda condition: [condition.field] if condition.field in fields else [])
+    return with_alternatives(filter, lambda condition: [condition] if condition.field in fields else [])

@@ -7,12 +7,14 @@ these names has the prefix `meta_` in a record.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from hybrid.integrations.filters import on_fields
+from hybrid.integrations.filters import with_alternatives
 from sparta.base.errors import InputError
-from sparta.base.filters import Exists, Filter, FilterLike, SimpleCondition
+from sparta.base.filters import Exists, Filter, FilterLike, Numbers, OneOf, SimpleCondition
 from sparta.data.units import PAGE_STARTS
 
 _RESERVED = frozenset(
@@ -20,6 +22,9 @@ _RESERVED = frozenset(
 )
 _TITLE = "title"
 _PREFIX = "meta_"
+_OTHER_TITLE = _PREFIX + _TITLE
+"""The field of titles that are empty or no texts."""
+_NO_TEXTS = ("", "true", "false")
 
 
 def field_of(key: str, value: Any = "a text") -> str:
@@ -51,18 +56,27 @@ def keys_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key_of(field, value): value for field, value in fields.items()}
 
 
-def fields_of_key(key: str, known: Collection[str] = (), *, with_parts: bool = False) -> list[str]:
+def fields_of_key(
+    key: str, known: Collection[str] = (), *, with_parts: bool = False, foreign: bool = False
+) -> list[str]:
     """Return the fields of an index that hold the values of a metadata key, such as `id` or `author.name`.
 
-    A title has two fields: `title` for texts, `meta_title` for other values.
+    A title has two fields: `title` for texts, `meta_title` for other values. `page_starts` has two fields in
+    an index that an earlier version began, because that version did not reserve the name.
 
-    :param known: the fields of the index, which other programs may have written; if empty, they are unknown.
-        A key that names a field means this field, unless the index has the key's usual fields
+    :param known: the fields of the index; if empty, they are unknown. A key that names a field means this
+        field, unless the index has the key's usual fields, or the field belongs to another key
     :param with_parts: also return the fields of the parts of an object, which has no other field
+    :param foreign: another program may have written the index, so any key may name a field
     """
     name, dot, part = key.partition(".")
-    usual = [field_of(name) + dot + part, *([_PREFIX + key] if name == _TITLE else [])]
-    for names in (usual, [key]):
+    usual = [field_of(name) + dot + part]
+    if name == _TITLE:
+        usual.append(_PREFIX + key)
+    elif name == PAGE_STARTS and known:
+        usual.append(key)
+    may_name_field = foreign or (name != _OTHER_TITLE and key_of(name, "a text") == name)
+    for names in (usual, [key] if may_name_field else []):
         fields = [
             field
             for name in names
@@ -71,20 +85,50 @@ def fields_of_key(key: str, known: Collection[str] = (), *, with_parts: bool = F
         ]
         if fields:
             return fields
-    return [key] if known else usual[:1]
+    return [key] if known and may_name_field else usual
 
 
-def filter_on_fields(filter: FilterLike | None, known: Collection[str] = ()) -> Filter | None:
-    """Return a filter on metadata keys as a filter on the fields of records; `known` as in `fields_of_key`.
+def filter_on_fields(
+    filter: FilterLike | None, known: Collection[str] = (), *, foreign: bool = False
+) -> Filter | None:
+    """Return a filter on metadata keys as a filter on the fields of records.
 
+    :param known: the fields of the index, and `foreign` whether another program may have written it, as in
+        `fields_of_key`. In a foreign index, a text in `meta_title` is not a title
     :raises InputError: `filter` is not valid
     """
     parsed = Filter.of(filter)
 
-    def fields(condition: SimpleCondition) -> list[str]:
-        return fields_of_key(condition.field, known, with_parts=isinstance(condition, Exists))
+    def alternatives(condition: SimpleCondition) -> list[SimpleCondition]:
+        has_parts = isinstance(condition, Exists)
+        fields = fields_of_key(condition.field, known, with_parts=has_parts, foreign=foreign)
+        replaced: list[SimpleCondition] = []
+        for field in fields:
+            on_field = replace(condition, field=field)
+            may_hold_texts = foreign and field == _OTHER_TITLE != condition.field
+            replaced += _on_other_titles(on_field) if may_hold_texts else [on_field]
+        return replaced
 
-    return on_fields(parsed, fields) if parsed else None
+    return with_alternatives(parsed, alternatives) if parsed else None
+
+
+def _on_other_titles(condition: SimpleCondition) -> list[SimpleCondition]:
+    """Return a condition on titles that only numbers, booleans and the empty text can meet."""
+    if isinstance(condition, Numbers):
+        return [condition]
+    if isinstance(condition, OneOf):
+        values = tuple(value for value in condition.values if value in _NO_TEXTS or _is_number(value))
+        return [OneOf(condition.field, values)] if values else []
+    if isinstance(condition, Exists):
+        return [Numbers(condition.field, -math.inf, math.inf), OneOf(condition.field, _NO_TEXTS)]
+    return []
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def filter_on_index(retriever: Retriever, filter: Mapping[str, Any] | None) -> F
     """Return a filter on metadata keys as a filter on the fields of the retriever's index."""
     with retriever.holding() as snapshot:
         known = snapshot.lucene.fields() if filter and isinstance(snapshot, IndexSnapshot) else ()
-    return filter_on_fields(filter, known)
+    return filter_on_fields(filter, known, foreign=True)
 
 
 def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:

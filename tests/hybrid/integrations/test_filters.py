@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from hybrid.integrations.filters import combined, condition_of
+from hybrid.integrations.metadata import filter_on_fields
 from sparta.base.errors import InputError
+from sparta.base.filters import Filter
 
 pytestmark = pytest.mark.jvm
 QUESTION = "who founded google"
@@ -103,6 +105,34 @@ def test_alternatives_and_negations(retriever: Any) -> None:
         given = {"operator": condition.upper(), "conditions": meta}
         documents = HaystackRetriever(retriever, top_k=20).run(QUESTION, filters=given)["documents"]
         assert [document.id for document in documents] == wanted
+
+
+@pytest.mark.parametrize(
+    ("known", "condition", "expected"),
+    [
+        # OpenSearch does not name the fields of its index.
+        ((), {"title": 1998}, {"or": [{"title": 1998}, {"meta_title": 1998}]}),
+        ((), {"title": ""}, {"or": [{"title": ""}, {"meta_title": ""}]}),
+        ((), {"title": {"gte": 1}}, {"or": [{"title": {"gte": 1}}, {"meta_title": {"gte": 1}}]}),
+        ((), {"title": "Moon"}, {"title": "Moon"}),
+        (
+            ("title", "meta_title"),
+            {"not": {"title": {"in": ["Moon", 1998]}}},
+            {"not": {"or": [{"title": {"in": ["Moon", 1998]}}, {"meta_title": 1998}]}},
+        ),
+        # Earlier versions of the stores wrote `page_starts` without a prefix.
+        (
+            ("page_starts", "meta_page_starts"),
+            {"page_starts": 7},
+            {"or": [{"meta_page_starts": 7}, {"page_starts": 7}]},
+        ),
+        ((), {"page_starts": 7}, {"meta_page_starts": 7}),
+    ],
+)
+def test_fields_of_titles_and_page_starts(
+    known: tuple[str, ...], condition: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert filter_on_fields(condition, known, foreign=True) == Filter.of(expected)
 
 
 def test_unknown_operators_are_refused(retriever: Any) -> None:

@@ -286,10 +286,14 @@ def test_retrievers_keep_fields_of_other_programs(tmp_path: Path) -> None:
         filters = {"field": f"meta.{field}", "operator": "==", "value": value}
         [document] = retriever.run("moon", filters=filters)["documents"]
         assert document.id == "b"
+    for operator, names in (("==", "a"), ("!=", "b")):
+        filters = {"field": "meta.title", "operator": operator, "value": "Moon"}
+        assert [document.id for document in retriever.run("moon", filters=filters)["documents"]] == [names]
 
 
 def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
     from hybrid.integrations import LangChainVectorStore
+    from hybrid.integrations.source import filter_on_index, open_source
 
     store = LangChainVectorStore(tmp_path / "ix", options=BM25)
     titles = [1998, None, ["a"], "A title", ""]
@@ -310,6 +314,24 @@ def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
     for condition, names in conditions:
         documents = store.similarity_search("moon", k=5, filter={"title": condition})
         assert "".join(sorted(document.id for document in documents)) == names, condition
+    retriever = open_source(tmp_path / "ix", "bm25")
+    for condition, names in [*conditions[2:8], ({"exists": True}, "ade"), ("a", "")]:
+        hits = retriever.search("moon", filter=filter_on_index(retriever, {"title": condition}))
+        assert "".join(sorted(hit.passage_id for hit in hits)) == names, condition
+
+
+def test_a_filter_of_a_store_reads_no_field_of_another_key(tmp_path: Path) -> None:
+    """A filter on `meta_id` would reach the field of `id`, and delete its documents."""
+    from hybrid.integrations.store import IndexStore
+
+    store = IndexStore(tmp_path / "ix", options=BM25)
+    store.write([("a", "moon", {"id": "x1"}), ("b", "moon", {"title": 1998}), ("c", "moon", {"meta_n": 1})])
+    for key, value in (("meta_id", "x1"), ("meta_title", 1998)):
+        assert store.delete_matching({key: value}) == 0
+    for key, value, name in (("id", "x1", "a"), ("title", 1998, "b"), ("meta_n", 1, "c")):
+        assert [hit.passage_id for hit in store.matching({key: value})] == [name]
+    store.write([("d", "moon", {"meta_id": "x2"})])
+    assert [hit.passage_id for hit in store.matching({"meta_id": "x2"})] == ["d"]
 
 
 def test_filters_reach_into_reserved_keys(tmp_path: Path) -> None:
