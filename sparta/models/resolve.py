@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Container
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ from sparta.base.errors import (
     first_line_of,
 )
 from sparta.base.extras import INSTALLED, Installation
-from sparta.base.files import raise_if_unreadable, sha256_file
+from sparta.base.files import raise_if_unreadable, sha256_file, storage_errors
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE, LANGUAGES, language_of
 from sparta.models.folders.tokenizer import shared_tokenizer
@@ -53,7 +55,8 @@ FORMER_MODELS = {"sparta-bge-small-en": "2882d5d5"}
 QUERY_WEIGHTS = "query_term_weights"
 """The name of the tensor with a SPARTA model's query-term weights."""
 _MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "artifact.metadata"]
-_PROXY = "$ALL_PROXY or $HTTPS_PROXY"
+_PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY")
+_TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 
 
 def shipped_folder(name: str, installation: Installation | None = None) -> Path:
@@ -264,13 +267,16 @@ def _trained(folder: Path) -> Path:
 
 def _download(name: str) -> Path:
     try:
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import constants, snapshot_download
 
-        return Path(
-            snapshot_download(name, allow_patterns=_MODEL_FILES, ignore_patterns=["onnx/*", "openvino/*"])
-        )
-    except (OSError, ValueError, ImportError) as error:  # those of huggingface_hub are among them
+        with storage_errors(f"{constants.HF_HUB_CACHE} ($HF_HUB_CACHE)"):
+            return Path(
+                snapshot_download(name, allow_patterns=_MODEL_FILES, ignore_patterns=["onnx/*", "openvino/*"])
+            )
+    except Exception as error:
         check_hub_variables()
+        if not is_failed_download(error):
+            raise
         raise ModelError(
             f"no such folder, and the download from the hub failed: {first_line_of(error)}",
             where=name,
@@ -278,27 +284,43 @@ def _download(name: str) -> Path:
         ) from error
 
 
+def is_from_hub(error: Exception) -> bool:
+    """Return whether `huggingface_hub` raised an error, or a client that it uses for requests or files.
+
+    The client of files, hf_xet, raises Python's own errors of the network.
+    """
+    packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    is_of_client = bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
+    return is_of_client or isinstance(error, ConnectionError | TimeoutError)
+
+
+def is_failed_download(error: Exception) -> bool:
+    """Return whether an error of a download is none of sparta's errors and no programming error."""
+    return is_from_hub(error) or isinstance(error, OSError | ValueError | ImportError)
+
+
 def check_hub_variables() -> None:
     """Raise if an environment variable keeps the client of the hub from starting. Nothing is requested.
 
-    :raises InputError: the address of the hub or of a proxy is invalid.
+    :raises InputError: the address of the hub or of a proxy is invalid, or a time limit.
     :raises MissingPackageError: the proxy needs a package that is not installed.
     :raises ServerError: the file of certificates cannot be read.
     """
+    _check_endpoint()
     try:
         from huggingface_hub import get_session
     except ValueError as error:
         raise InputError(
-            f"the address of the hub is invalid: {first_line_of(error)}",
-            where="$HF_ENDPOINT",
-            remedy="unset HF_ENDPOINT, or set it to an address such as https://huggingface.co",
+            f"huggingface_hub cannot start: {first_line_of(error)}",
+            where=_variables_of(_TIMEOUTS),
+            remedy=f"set {' and '.join(_TIMEOUTS)} to whole numbers of seconds, or unset them",
         ) from error
     try:
         get_session()
     except ImportError as error:
         raise MissingPackageError(
             "a SOCKS proxy needs the Python package socksio",
-            where=_PROXY,
+            where=_variables_of(_PROXIES),
             remedy="pip install socksio, or unset the variable of the proxy",
         ) from error
     except OSError as error:
@@ -310,9 +332,31 @@ def check_hub_variables() -> None:
     except Exception as error:
         raise InputError(
             f"the address of the proxy is invalid: {first_line_of(error)}",
-            where=_PROXY,
+            where=_variables_of(_PROXIES),
             remedy="correct the address of the proxy, or unset the variable",
         ) from error
+
+
+def _check_endpoint() -> None:
+    value = os.environ.get("HF_ENDPOINT")
+    if value is None:
+        return
+    try:
+        address = urlsplit(value)
+        _ = address.port  # raises ValueError for an invalid port
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"expected https:// or http:// and a host, found {value!r}")
+    except ValueError as error:
+        raise InputError(
+            f"the address of the hub is invalid: {first_line_of(error)}",
+            where="$HF_ENDPOINT",
+            remedy="unset HF_ENDPOINT, or set it to an address such as https://huggingface.co",
+        ) from error
+
+
+def _variables_of(names: Container[str]) -> str:
+    """Return which of the environment variables are set, in upper or lower case."""
+    return " or ".join(f"${name}" for name in sorted(os.environ) if name.upper() in names)
 
 
 def known_query_side(name: str | Path | None, bits: int | None) -> QuerySide | None:

@@ -37,7 +37,7 @@ from sparta.index.folder import IndexFolder, lasting_path
 from sparta.index.reader import IndexReader
 from sparta.index.verify import verify_index
 from sparta.models.folders.kinds import MODULES, module_entries
-from sparta.models.resolve import check_hub_variables
+from sparta.models.resolve import check_hub_variables, is_from_hub
 from sparta.sharing.backup import backup_index
 from sparta.sharing.paths import remove_local_paths
 
@@ -310,25 +310,14 @@ def hub_errors(repo_id: str) -> Iterator[None]:
             remedy="name a repository as OWNER/NAME",
         ) from error
     except Exception as error:
-        if isinstance(error, OSError | ValueError | ImportError):
-            check_hub_variables()
-        if not _is_from_hub(error):
+        check_hub_variables()
+        if not is_from_hub(error):
             raise
         raise ServerError(
             f"the hub failed: {first_line_of(error)}",
             where=repo_id,
             remedy="check the name, the network and the access token ($HF_TOKEN)",
         ) from error
-
-
-def _is_from_hub(error: Exception) -> bool:
-    """Return whether `huggingface_hub` raised an error, or a client that it uses for requests or files.
-
-    The client of files, hf_xet, raises Python's own errors of the network.
-    """
-    packages = {base.__module__.partition(".")[0] for base in type(error).__mro__}
-    is_of_client = bool(packages & {"huggingface_hub", "httpx", "httpx2", "requests"})
-    return is_of_client or isinstance(error, ConnectionError | TimeoutError)
 
 
 @contextmanager

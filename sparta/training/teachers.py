@@ -26,6 +26,7 @@ from sparta.models.registered import local_folder
 from sparta.models.resolve import (
     check_hub_variables,
     installed_folder,
+    is_failed_download,
     is_shipped,
     model_folder,
     sparta_folder,
@@ -262,19 +263,18 @@ def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
     :param is_needed: raise if the file is not in the cache, and there is no way to the hub; else return None
     :raises ModelError: nothing shows whether the model has the file, and `is_needed` is set.
     """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-    )
-
     if Path(name).is_dir():
         return Path(name, file) if Path(name, file).is_file() else None
     try:
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
         return Path(hf_hub_download(name, file))
-    except (HfHubHTTPError, OSError, ValueError, ImportError) as error:
+    except Exception as error:
+        check_hub_variables()
+        if not is_failed_download(error):
+            raise
+        from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
+
         is_missing = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
         is_id = not isinstance(error, HFValidationError)
         # The cache returns a path, None, or an object that marks a missing file.
@@ -283,7 +283,6 @@ def _file_of(name: str, file: str, *, is_needed: bool = False) -> Path | None:
             return Path(cached)
         if is_missing or cached is not None or not is_needed:
             return None
-        check_hub_variables()
         raise ModelError(
             f"cannot tell how the model encodes texts, because {file} cannot be read: {first_line_of(error)}",
             where=name,

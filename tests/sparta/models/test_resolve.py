@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from dense.models.resolve import bi_encoder_folder, dense_model_folder
-from sparta.base.errors import InputError, MissingPackageError, ModelError, ServerError, SpartaError
+from sparta.base.errors import (
+    InputError,
+    MissingPackageError,
+    ModelError,
+    ServerError,
+    SpartaError,
+    StorageError,
+)
 from sparta.data.languages import LANGUAGES
 from sparta.models.resolve import (
     Kind,
@@ -137,29 +146,73 @@ def fresh_client() -> Iterator[None]:
     ("variable", "value", "kind", "message"),
     [
         ("ALL_PROXY", "socks5://127.0.0.1:9", MissingPackageError, "a SOCKS proxy needs .* socksio\n  → pip"),
-        ("ALL_PROXY", "no://127.0.0.1:9", InputError, "the address of the proxy is invalid"),
+        ("ALL_PROXY", "no://127.0.0.1:9", InputError, r"^\$ALL_PROXY: the address of the proxy is invalid"),
+        ("HTTP_PROXY", "no://127.0.0.1:9", InputError, r"^\$HTTP_PROXY: the address of the proxy is invalid"),
+        (
+            "https_proxy",
+            "http://proxy:abc",
+            InputError,
+            r"^\$https_proxy: the address of the proxy is invalid",
+        ),
         ("SSL_CERT_FILE", "/nonexistent", ServerError, r"^\$SSL_CERT_FILE: the file of certificates"),
     ],
 )
 def test_a_variable_that_stops_the_client_of_the_hub_is_named(
     variable: str, value: str, kind: type[SpartaError], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
     monkeypatch.setenv(variable, value)
     with pytest.raises(kind, match=message):
         model_folder("someone/none")
 
 
-def test_an_invalid_address_of_the_hub_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("fresh_client")
+def test_an_address_of_the_hub_without_its_scheme_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "huggingface.co")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "huggingface.co")  # it was read at import
+    with pytest.raises(InputError, match=r"^\$HF_ENDPOINT: .* expected https:// .*\n  → unset HF_ENDPOINT"):
+        model_folder("someone/none")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("HF_ENDPOINT", "http://[hub", r"^\$HF_ENDPOINT: .*: Invalid IPv6 URL\n  → unset HF_ENDPOINT"),
+        (
+            "HF_HUB_ETAG_TIMEOUT",
+            "abc",
+            r"^\$HF_HUB_ETAG_TIMEOUT: huggingface_hub cannot start: .*\n  → set HF_",
+        ),
+    ],
+)
+def test_a_variable_that_stops_the_import_of_the_client_is_named(
+    variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Unimportable:
-        """huggingface_hub reads the address while it is imported."""
+        """huggingface_hub reads the variables while it is imported."""
 
         @property
         def get_session(self) -> None:
-            raise ValueError("Invalid IPv6 URL")
+            raise ValueError("invalid literal for int() with base 10: 'abc'")
 
-        snapshot_download = get_session
+        constants = snapshot_download = get_session
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", Unimportable())
-    with pytest.raises(InputError, match=r"^\$HF_ENDPOINT: .*: Invalid IPv6 URL\n  → unset HF_ENDPOINT"):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InputError, match=message):
+        model_folder("someone/none")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSPC])
+def test_an_error_of_the_cache_is_no_error_of_the_network(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(StorageError, match=rf"\(\$HF_HUB_CACHE\): .* {os.strerror(number)}\n  → .* disk"):
         model_folder("someone/none")

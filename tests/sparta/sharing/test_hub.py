@@ -21,6 +21,7 @@ from dense.channel.passages import commit_of
 from dense.channel.sync import build_dense
 from sparta import Index, load_model
 from sparta.base.errors import (
+    InputError,
     JavaError,
     MissingPackageError,
     ModelError,
@@ -32,7 +33,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
 from sparta.index.plan import committed
-from sparta.sharing.hub import _kind_of, hub_errors, push_model
+from sparta.sharing.hub import _kind_of, hub_errors, pull, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths
 from tests.cli.commands import sparta_process
 from tests.programs import sparta
@@ -358,6 +359,13 @@ def test_an_error_of_the_disk_stays_and_a_variable_that_stops_the_client_is_name
     with pytest.raises(MissingPackageError, match="a SOCKS proxy needs"), hub_errors("me/m"):
         get_session()
     close_session()
+
+
+def test_an_address_of_the_hub_without_its_scheme_is_named(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "huggingface.co")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "huggingface.co")
+    with pytest.raises(InputError, match=r"^\$HF_ENDPOINT: .*\n  → unset HF_ENDPOINT"):
+        pull("me/m", "pulled")
 
 
 def test_models_in_modules_are_published_whole(tmp_path, monkeypatch):

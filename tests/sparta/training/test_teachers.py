@@ -179,6 +179,22 @@ def test_stored_prompts_and_the_stored_length_are_used(encoder_folder, tmp_path,
     torch.testing.assert_close(teacher.scores(["the moon"], [Passage("", "a house")]), expected)
 
 
+def test_an_invalid_proxy_is_named_when_a_file_of_a_teacher_is_fetched(encoder_folder, tmp_path, monkeypatch):
+    from huggingface_hub import close_session
+
+    from sparta.training import teachers
+
+    encoder = teachers.load_encoder(encoder_folder), teachers.load_tokenizer(encoder_folder)
+    monkeypatch.setattr(teachers, "load_encoder", lambda name: encoder[0])
+    monkeypatch.setattr(teachers, "load_tokenizer", lambda name: encoder[1])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://proxy:abc")
+    close_session()
+    with pytest.raises(InputError, match="the address of the proxy is invalid"):
+        teachers.DenseTeacher("me/encoder")
+    close_session()
+
+
 def test_a_cache_must_tell_offline_how_an_encoder_pools(encoder_folder, tmp_path, monkeypatch):
     """The cache remembers which files a model lacks. Another program may not have looked for them."""
     from sparta.training import teachers
