@@ -245,6 +245,7 @@ def _check_pulled(folder: Path, wanted: list[str], kind: str, repo_id: str) -> N
         return
     for part in verify_index(folder):
         if isinstance(part.error, _ERRORS_OF_THIS_MACHINE):
+            part.error.where = part.error.where.replace(str(folder), repo_id)  # the folder will be removed
             raise part.error
         if part.problem:
             raise IndexStateError(

@@ -266,7 +266,8 @@ def test_a_machine_that_cannot_check_an_index_does_not_blame_its_owner(
     monkeypatch.setattr("sparta.index.verify.check_index", fail)
     refused = run("pull", "me/texts", tmp_path / "pulled")
     assert refused.returncode == 1
-    assert refused.stderr.endswith("the limit is too low\n  → raise the limit\n")
+    assert refused.stderr.endswith("me/texts/sparta-000001: the limit is too low\n  → raise the limit\n")
+    assert ".sparta-" not in refused.stderr
     assert not (tmp_path / "pulled").exists()
 
 
