@@ -17,7 +17,7 @@ import click
 
 from cli._arguments import output_type
 from cli._output import counted, visible
-from sparta.base.errors import InputError, Interrupted, SpartaError, StorageError
+from sparta.base.errors import InputError, Interrupted, SpartaError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_error
 from sparta.base.remedies import Remedy
@@ -93,13 +93,9 @@ class SpartaGroup(click.Group):
             if error.filename != _STANDARD_OUTPUT:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
-            full = StorageError(
-                f"cannot be written: {error.strerror}",
-                where=_STANDARD_OUTPUT,
-                remedy="free some space, or write to another disk",
-            )
-            click.echo(f"error: {full}", err=True)
-            sys.exit(full.exit_code)
+            failed = storage_error(_STANDARD_OUTPUT, error)
+            click.echo(f"error: {failed}", err=True)
+            sys.exit(failed.exit_code)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

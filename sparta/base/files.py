@@ -33,7 +33,7 @@ COMPRESSED = {
 """The suffix of each compressed format, and a pattern for the first bytes of its files."""
 _SPARE_FILES = 256
 FAILED_DISK = "the disk or its network connection fails: look into the system log (dmesg)"
-_FAILURES = ("EIO", "ESTALE", "ENODEV", "ENXIO", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
+_FAILURES = ("EIO", "ESTALE", "EREMOTEIO", "EBADMSG", "EUCLEAN", "ETIMEDOUT", "ENOTCONN")
 DISK_FAILURES = tuple(getattr(errno, name) for name in _FAILURES if hasattr(errno, name))
 """The numbers of the errors of a failing disk."""
 NOT_PERMITTED = "change the permissions of the file and of its folders, or read as the user who owns them"
@@ -42,6 +42,8 @@ MORE_OPEN_FILES = "raise the limit on open files (ulimit -n 65536)"
 MORE_MAPPED_MEMORY = (
     "raise the limits on the address space (ulimit -v) and on mapped files (sysctl vm.max_map_count)"
 )
+_MORE_MEMORY = "free memory, or raise the limits on memory (ulimit -v, sysctl vm.max_map_count)"
+NO_MAPPED_FILES = "copy the files to a file system that can map files into memory (mmap)"
 _STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space on this disk, or write to another one",
     errno.EDQUOT: "free some of your quota, or write to another disk",
@@ -51,7 +53,9 @@ _STORAGE_REMEDIES = {
     errno.EPERM: "change the permissions of the folder, or write to another one",
     **dict.fromkeys(DISK_FAILURES, FAILED_DISK),
     errno.EMFILE: MORE_OPEN_FILES,
-    errno.ENOMEM: MORE_MAPPED_MEMORY,
+    errno.ENOMEM: _MORE_MEMORY,
+    errno.ENODEV: NO_MAPPED_FILES,
+    errno.EBADF: "check the redirections of the command, such as > FILE",
     errno.ENFILE: "close other programs: the machine has reached its limit on open files",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "remove the symbolic links that point to each other",
@@ -111,15 +115,18 @@ def storage_error(where: str | Path, error: OSError, *, reading: bool = False) -
 def _remedy(error: OSError, otherwise: str, *, reading: bool) -> str:
     if reading and error.errno in _PERMISSIONS:
         return NOT_PERMITTED
-    return _STORAGE_REMEDIES.get(error.errno or 0, otherwise)
+    advice = _STORAGE_REMEDIES.get(error.errno or 0, otherwise)
+    return otherwise if reading and advice == _NO_LOCKS else advice
 
 
 def raise_if_unreadable(path: str | Path, error: BaseException) -> None:
     """Raise StorageError for an error in reading a file that says nothing about the file's content.
 
-    Such errors are a failing disk, a missing permission and the limits on open and mapped files.
+    Such errors are a failing disk, a missing permission, the limits on open files and on memory, and a file
+    system that cannot map files into memory.
     """
-    if isinstance(error, OSError) and error.errno in (*_PERMISSIONS, *_LIMITS, *DISK_FAILURES):
+    numbers = (*_PERMISSIONS, *_LIMITS, *DISK_FAILURES, errno.ENODEV)
+    if isinstance(error, OSError) and error.errno in numbers:
         raise storage_error(path, error, reading=True) from error
 
 

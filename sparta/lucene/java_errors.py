@@ -21,6 +21,7 @@ from sparta.base.files import (
     FAILED_DISK,
     MORE_MAPPED_MEMORY,
     MORE_OPEN_FILES,
+    NO_MAPPED_FILES,
     NOT_PERMITTED,
 )
 from sparta.base.remedies import Option, Remedy, remedy
@@ -46,7 +47,7 @@ _NO_ROOM = ("No space left on device", "Disk quota exceeded", "Read-only file sy
 _TOO_MANY_FILES = "Too many open files"
 _NOT_MAPPED = {
     "Map failed": MORE_MAPPED_MEMORY,
-    "No such device": "copy the index to a file system that can map files into memory (mmap)",
+    "No such device": NO_MAPPED_FILES,
 }
 """The reasons why Lucene cannot map a file into memory, and their remedies."""
 _SIGN_IN_FIELDS = re.compile(r"expected a metadata field of the passages \(.*[=<>!].*\), found ", re.DOTALL)

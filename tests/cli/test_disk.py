@@ -98,7 +98,7 @@ def test_standard_output_that_is_full(built):
         )
     said = ended.stderr.decode()
     assert ended.returncode in (1, 2), said
-    assert said.startswith("error: standard output: cannot be written: No space left"), said
+    assert said.startswith("error: standard output: the file cannot be written: No space left"), said
     assert "Traceback" not in said
     assert "Exception ignored" not in said
 
@@ -112,7 +112,20 @@ def test_standard_output_that_is_full_before_a_command_runs(option, buffering, m
         with pytest.raises(SystemExit) as ended:
             sparta.main([option])
         assert ended.value.code == 1
-        assert capsys.readouterr().err.startswith("error: standard output: cannot be written")
+        assert capsys.readouterr().err.startswith("error: standard output: the file cannot be written")
+
+
+def test_standard_output_that_is_open_only_for_reading_is_no_full_disk(monkeypatch, capsys):
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    with open(descriptor, "w") as stream:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            sparta.main(["--version"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: standard output: the file cannot be written: Bad file descriptor\n"), said
+    assert "redirections" in said
+    assert "space" not in said
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

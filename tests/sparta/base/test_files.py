@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import resource
+import socket
 import stat
 import subprocess
 import sys
@@ -164,6 +165,17 @@ def test_what_the_storage_refuses_comes_with_a_remedy(number: int) -> None:
 def test_a_file_system_without_locks_is_named(number: int) -> None:
     with pytest.raises(StorageError, match=r"→ write to another disk: .* lacks locks"), storage_errors("x"):
         raise OSError(number, os.strerror(number))
+    with pytest.raises(StorageError) as caught, storage_errors("x", reading=True):
+        raise OSError(number, os.strerror(number))
+    assert "write" not in str(caught.value)
+
+
+def test_a_socket_is_no_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.jsonl")
+        with pytest.raises(InputError, match="check the path"):
+            list(numbered_lines("s.jsonl"))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EINVAL])
@@ -181,7 +193,8 @@ def test_a_disk_that_fails_is_told(number: int) -> None:
         (errno.EACCES, "permissions"),
         (errno.EPERM, "permissions"),
         (errno.EMFILE, "ulimit -n"),
-        (errno.ENOMEM, "vm.max_map_count"),
+        (errno.ENOMEM, "free memory"),
+        (errno.ENODEV, "mmap"),
         (errno.ESTALE, "dmesg"),
     ],
 )
