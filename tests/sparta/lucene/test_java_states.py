@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -212,9 +213,9 @@ def thrown(name: str, message: str) -> Exception:
         ("java.nio.file.AccessDeniedException", "/ix/_0.cfs", True, StorageError),
         ("java.nio.file.FileSystemException", "/ix/_0.cfs: Too many open files", True, StorageError),
         ("java.nio.file.FileSystemException", "/ix/_0.si: Too many open files", False, StorageError),
-        ("java.nio.file.FileSystemException", "/ix/_0.cfs: Stale file handle", True, StorageError),
-        ("java.nio.file.FileSystemException", "/ix/_0.cfs: Remote I/O error", False, StorageError),
-        ("java.io.IOException", "Transport endpoint is not connected", True, StorageError),
+        ("java.nio.file.FileSystemException", f"/ix/_0.cfs: {os.strerror(errno.ESTALE)}", True, StorageError),
+        ("java.nio.file.FileSystemException", f"/ix/_0.cfs: {os.strerror(errno.EIO)}", False, StorageError),
+        ("java.io.IOException", os.strerror(errno.ENOTCONN), True, StorageError),
         ("java.lang.ArrayIndexOutOfBoundsException", "Index 9 out of bounds", True, IndexStateError),
         ("java.lang.InternalError", "a fault in an unsafe memory access operation", True, IndexStateError),
         ("java.lang.NullPointerException", "", True, JavaError),

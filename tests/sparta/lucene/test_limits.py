@@ -91,8 +91,11 @@ def test_a_heap_that_does_not_fit_is_refused():
             limits.options_within_limits(3000 * MB)
 
 
-def test_a_stack_that_is_too_small_comes_with_its_own_remedy():
-    with soft_limit(resource.RLIMIT_STACK, 128 * 1024), pytest.raises(JavaError) as caught:
+def test_a_stack_that_is_too_small_comes_with_its_own_remedy(monkeypatch):
+    infinite = resource.RLIM_INFINITY
+    sizes = {resource.RLIMIT_STACK: 128 * 1024}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (sizes.get(which, infinite), infinite))
+    with pytest.raises(JavaError) as caught:
         limits.options_within_limits(64 * MB)
     assert (
         caught.value.message == "the limit on the stack size is too low for Java: 128 KB; Java needs 512 KB"
