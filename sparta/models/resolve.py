@@ -295,7 +295,7 @@ def is_from_hub(error: Exception) -> bool:
 
 
 def is_failed_download(error: Exception) -> bool:
-    """Return whether an error of a download is none of sparta's errors and no programming error."""
+    """Return whether the hub, the network, the disk, a wrong name or a missing package caused an error."""
     return is_from_hub(error) or isinstance(error, OSError | ValueError | ImportError)
 
 
