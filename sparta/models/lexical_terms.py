@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
+from tokenizers.normalizers import BertNormalizer
 
 from sparta.base.checks import vocabulary_size
 from sparta.base.errors import InputError, ModelError
@@ -39,7 +40,9 @@ _CACHED_WORDS = 1 << 16
 _CACHED_TEXTS = 8
 _PAIR = re.compile(r"pair [0-9a-f]{1,8}")
 _SPACE = re.compile(r"\s")
-_JOINERS = "\u200c\u200d"
+_CLEANER = BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+"""Drops the characters that the tokenizer drops. Its Unicode tables are the same on each version of Python."""
+_JOINER = re.compile("([\u200c\u200d])")
 """Invisible characters that shape letters, for example of Persian and Hindi. The tokenizer drops them."""
 JOINED_COUNT = 2
 """How often a query counts a pair that is written as one word."""
@@ -269,7 +272,7 @@ class LexicalTerms:
                 form, spelling = spelling or text[start:end].lower(), ""
             if end - start > _LONGEST:
                 form = spelling = ""
-            if spelling == form or (not spelling.isprintable() and _visible(spelling) == form):
+            if form in (spelling, _JOINER.sub("", spelling)):
                 spelling = ""
             yield _Word(form, start, end, offsets[i][1], pieces, spelling)
             i = after
@@ -351,16 +354,14 @@ def _joined(pieces: Sequence[str]) -> str:
 def _spelling(text: str, start: int, end: int) -> str:
     """Return a word with its accents and joiners, in lower case and composed (NFC).
 
-    Control characters, soft hyphens and other invisible characters are no part of a word.
+    All other characters that the tokenizer drops are no part of a word: control characters, soft hyphens and
+    other format characters, characters for private use, and the replacement character U+FFFD.
     """
     while end < len(text) and end - start <= _LONGEST and unicodedata.combining(text[end]):
         end += 1
     word = text[start:end]
-    if not word.isprintable():
-        word = _visible(word, _JOINERS)
+    if not word.isprintable() or "\ufffd" in word:  # else the tokenizer drops nothing
+        word = "".join(
+            part if _JOINER.match(part) else _CLEANER.normalize_str(part) for part in _JOINER.split(word)
+        )
     return word.lower() if word.isascii() else normal_form("NFC", word.lower())
-
-
-def _visible(word: str, kept: str = "") -> str:
-    """Return a word without its invisible characters, except those in `kept`."""
-    return "".join(character for character in word if character.isprintable() or character in kept)

@@ -40,6 +40,11 @@ def terms_of(text: str) -> list[str]:
         ("re\u0301sume\u0301", ["r\u00e9sum\u00e9"]),
         ("null\0char \u00e9", ["nullchar", "\u00e9", "nullchar e"]),  # the tokenizer drops the 0
         ("soft\u00adware r\u00e9su\u00adm\u00e9", ["r\u00e9sum\u00e9", "software resume"]),  # soft hyphens
+        ("qz\ufffdqy\u00e9", ["qzqye", "qzqy\u00e9"]),  # the tokenizer drops the replacement character
+        ("moon\U0001fae9 sun", ["moon\U0001fae9", "moon\U0001fae9 sun"]),  # new in Unicode 16: unknown, kept
+        ("a\u0378b", ["a\u0378b"]),  # no character of Unicode yet
+        ("qz\U0002ebf0qy", ["qz\U0002ebf0qy"]),  # a Chinese character of Unicode 15.1
+        ("qz\u08e2qy", ["qz\u08e2qy"]),  # a format character that the tokenizer keeps
         ("\u0646\u0645\u06cc\u200c\u062f", ["\u0646\u0645\u06cc\u062f"]),  # a joiner in a Persian word
         ("\u0915\u094d\u200d\u0937", ["\u0915\u0937", "\u0915\u094d\u200d\u0937"]),  # also an accent
         ("\u0dc1\u0dca\u200d\u0dbb", ["\u0dc1\u0dca\u200d\u0dbb"]),  # the tokenizer knows no such letters
