@@ -40,7 +40,7 @@ def check_scores(scores: Scores, where: str) -> None:
             where=where,
             remedy="copy the complete model folder again, or name another reader"
             if where
-            else remedy("train with a smaller {}", Option("learning_rate")),
+            else remedy("train with a smaller {} and another {}", Option("learning_rate"), Option("output")),
         )
 
 

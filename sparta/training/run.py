@@ -57,6 +57,7 @@ from sparta.training.options import (
 logger = logging.getLogger(__name__)
 
 _LAYER = re.compile(r"\.layers?\.(\d+)\.")
+_EMBEDDINGS = re.compile(r"embeddings|relative_attention_bias")
 
 
 class TrainingRun[M: nn.Module]:
@@ -269,7 +270,9 @@ class TrainingRun[M: nn.Module]:
             raise ModelError(
                 f"the training diverged: loss or gradients of step {self.state.step:,} are not finite",
                 where=str(self.folder),
-                remedy=remedy("train with a smaller {}", Option("learning_rate")),
+                remedy=remedy(
+                    "train with a smaller {} and another {}", Option("learning_rate"), Option("output")
+                ),
             )
         self._log(loss=loss, norm=norm, rate=rate, **logs)
         self._bar.step(loss)
@@ -347,7 +350,14 @@ class TrainingRun[M: nn.Module]:
             stored = {"began_from": self._facts["began_from"], **stored}
         check_same(stored, self._facts, path, remedies={"trainer.bf16": same_arithmetic})
         self.model.load_state_dict(payload["model"])
-        self._optimizer.load_state_dict(payload["optimizer"])
+        try:
+            self._optimizer.load_state_dict(payload["optimizer"])
+        except ValueError as error:
+            raise ModelError(
+                "the checkpoint has other groups of learning rates; another version of sparta wrote it",
+                where=str(path),
+                remedy=remedy("start a new training with another {}", Option("output")),
+            ) from error
         self.state = TrainerState(**payload["state"])
         self.memory.update(payload["memory"])
         self.kept = self.state.step
@@ -383,14 +393,15 @@ def rate_groups(
 def layer_factors(names: Iterable[str], decay: float) -> Callable[[str], float]:
     """Return a function from a parameter's name to a factor: `decay` once for each layer above its layer.
 
-    Embeddings count as the lowest layer. Parameters outside all layers, such as codes, have the factor of the
-    highest layer. If layers share their weights, as in ALBERT, all factors are 1.
+    Embeddings count as the lowest layer, also those of relative positions, which all layers share. Parameters
+    outside all layers, such as codes, have the factor of the highest layer. If layers share their weights, as
+    in ALBERT, all factors are 1.
     """
     layers = {name: int(match[1]) for name in names if (match := _LAYER.search(name))}
     highest = max(layers.values(), default=-1)
 
     def factor(name: str) -> float:
-        return float(decay ** (highest - layers.get(name, -1 if ".embeddings" in name else highest)))
+        return float(decay ** (highest - layers.get(name, -1 if _EMBEDDINGS.search(name) else highest)))
 
     return factor
 

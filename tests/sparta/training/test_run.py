@@ -41,12 +41,12 @@ class Noise(TrainingRun[torch.nn.Linear]):
         save_file(self.model.state_dict(), self.folder / "best" / "model.safetensors")
 
 
-def noise(folder: Path, **changes: Any) -> Noise:
+def noise(folder: Path, kind: type[Noise] = Noise, **changes: Any) -> Noise:
     torch.manual_seed(0)
     config = TrainerConfig(
         **{"steps": 8, "bf16": False, "checkpoint_every": 4, "validate_every": 100, **changes}
     )
-    return Noise(torch.nn.Linear(4, 1), config, folder, facts={"learned": "noise", "device_free": 1})
+    return kind(torch.nn.Linear(4, 1), config, folder, facts={"learned": "noise", "device_free": 1})
 
 
 def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
@@ -61,6 +61,18 @@ def test_a_checkpoint_of_an_earlier_release_is_resumed(tmp_path: Path) -> None:
     assert resumed.model.bias.tolist() == pytest.approx([-0.1924281120300293], rel=1e-6)
     steps = [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 8]
+
+
+def test_a_checkpoint_with_other_groups_of_learning_rates_is_refused(tmp_path: Path) -> None:
+    class Grouped(Noise):
+        def parameter_groups(self) -> list[dict[str, Any]]:
+            return rate_groups(self.model.named_parameters(), lambda name: 2.0 if name == "bias" else 1.0)
+
+    shutil.copytree(CHECKPOINT, tmp_path / "out")
+    resumed = noise(tmp_path / "out", Grouped)
+    with pytest.raises(ModelError, match="other groups of learning rates") as refused:
+        resumed.run(resume=True)
+    assert refused.value.remedy.options == [Option("output")]
 
 
 def test_a_resumed_training_removes_what_a_killed_one_left(tmp_path: Path) -> None:
@@ -101,7 +113,7 @@ def test_a_diverged_training_stops_and_its_last_checkpoint_stays(tmp_path: Path)
         training.factor = factor
         with pytest.raises(ModelError, match="of step 6 are not finite") as diverged:
             training.run()
-        assert diverged.value.remedy.options == [Option("learning_rate")]
+        assert diverged.value.remedy.options == [Option("learning_rate"), Option("output")]
         assert training.kept == 4
         lines = (tmp_path / str(number) / "log.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
@@ -217,8 +229,11 @@ def test_groups_are_in_order_of_appearance() -> None:
             [0.25, 0.5, 1.0, 1.0],
         ),
         (("e.embeddings.word.weight", "e.encoder.albert_layer_groups.0.albert_layers.0.w"), [1.0, 1.0]),
+        (("e.encoder.relative_attention_bias.weight", "e.encoder.layer.0.w"), [0.5, 1.0]),
+        (("e.encoder.rel_embeddings.weight", "e.encoder.layer.0.w"), [0.5, 1.0]),
+        (("e.embeddings_project.weight", "e.encoder.layer.0.w", "codes.weight"), [0.5, 1.0, 1.0]),
     ],
-    ids=["BERT", "ModernBERT", "ALBERT"],
+    ids=["BERT", "ModernBERT", "ALBERT", "MPNet", "DeBERTa", "ELECTRA"],
 )
 def test_lower_layers_have_lower_rates_in_each_architecture(
     names: tuple[str, ...], factors: list[float]
