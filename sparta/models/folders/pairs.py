@@ -21,7 +21,13 @@ from sparta.neural.stored import is_plain_bert, read_json
 CROSS_ENCODER = "BertForSequenceClassification"
 """The architecture of a cross-encoder in its config.json."""
 SETTINGS = "config_sentence_transformers.json"
-_WITH_SEGMENTS = {f"{name}Tokenizer" for name in ("Bert", "Electra", "MobileBert")}
+_WITH_SEGMENTS = {
+    f"{name}Tokenizer"
+    for name in (
+        *("Bert", "ConvBert", "DPRContextEncoder", "DPRQuestionEncoder", "Electra"),
+        *("LayoutLM", "Lxmert", "MobileBert", "SqueezeBert"),
+    )
+}
 """Classes of transformers that pass a pair's segments to the model, unless the settings say otherwise."""
 
 
@@ -75,12 +81,12 @@ class PairTokenizer:
 
     def inputs(self, queries: Sequence[str], texts: Sequence[str]) -> list[EncoderInput]:
         """Return the encoder's input for each query with its text."""
-        encodings = self.tokenizer.encode_batch(list(zip(queries, texts, strict=True)))
-        return [
-            EncoderInput(ids, encoding.type_ids if self.has_segments else [0] * len(ids), 0, len(ids))
-            for encoding in encodings
-            for ids in [encoding.ids]
-        ]
+        inputs = []
+        for encoding in self.tokenizer.encode_batch(list(zip(queries, texts, strict=True))):
+            n = len(encoding.ids)
+            segments = encoding.type_ids if self.has_segments else [0] * n
+            inputs.append(EncoderInput(encoding.ids, segments, 0, n))
+        return inputs
 
 
 def pair_tokenizer(folder: Path, raw: dict[str, Any]) -> PairTokenizer:

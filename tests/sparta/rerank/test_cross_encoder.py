@@ -71,22 +71,31 @@ def test_scores_equal_sentence_transformers(folders: dict[str, Path], layout: st
     assert (layout == "plain") == bool(((ours > 0) & (ours < 1)).all()), "only this layout has a sigmoid"
 
 
+KINDS = (
+    *("Bert", "ConvBert", "DPRContextEncoder", "DPRQuestionEncoder", "Electra", "LayoutLM", "Lxmert"),
+    *("MobileBert", "SqueezeBert", "Deberta", "DistilBert", "MPNet"),
+)
+
+
 @pytest.mark.parametrize(
-    ("settings", "has_segments"),
+    "settings",
     [
-        (None, True),
-        ({}, True),
-        ({"tokenizer_class": "BertTokenizer"}, True),
-        ({"tokenizer_class": "BertTokenizerFast"}, True),
-        ({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]}, False),
-        ({"tokenizer_class": "PreTrainedTokenizerFast"}, False),
-        ({"tokenizer_class": "TokenizersBackend"}, False),
-        ({"tokenizer_class": "TokenizersBackend", "model_input_names": ["token_type_ids"]}, True),
+        None,
+        {},
+        *({"tokenizer_class": f"{kind}Tokenizer"} for kind in KINDS),
+        {"tokenizer_class": "BertTokenizerFast"},
+        {"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]},
+        {"tokenizer_class": "PreTrainedTokenizerFast"},
+        {"tokenizer_class": "TokenizersBackend"},
+        {"tokenizer_class": "TokenizersBackend", "model_input_names": ["token_type_ids"]},
     ],
+    ids=str,
 )
 def test_a_pair_has_segments_where_transformers_passes_them(
-    folders: dict[str, Path], tmp_path: Path, settings: dict[str, Any] | None, has_segments: bool
+    folders: dict[str, Path], tmp_path: Path, settings: dict[str, Any] | None
 ) -> None:
+    from transformers import AutoTokenizer
+
     folder = shutil.copytree(folders["plain"], tmp_path / "model")
     if settings is None:
         (folder / "tokenizer_config.json").unlink()
@@ -94,7 +103,8 @@ def test_a_pair_has_segments_where_transformers_passes_them(
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer = pair_tokenizer(folder, json.loads((folder / "config.json").read_text()))
     [pair] = tokenizer.inputs([QUERY], TEXTS[:1])
-    assert set(pair.segments) == ({0, 1} if has_segments else {0})
+    passed = AutoTokenizer.from_pretrained(folder)(QUERY, TEXTS[0])
+    assert set(pair.segments) == set(passed.get("token_type_ids", [0]))
     assert len(pair.segments) == len(pair.ids)
 
 
