@@ -50,7 +50,7 @@ class Page:
         if self.collapse is not None and (not isinstance(self.collapse, str) or not self.collapse):
             raise InputError(
                 f"collapse must be the name of a metadata field, found {self.collapse!r}",
-                remedy='name a field, as in collapse="lang"',
+                remedy=remedy("name a field, as in {}", Option("collapse", "lang")),
             )
         if self.hits not in (DOCUMENTS, CHUNKS):
             raise InputError(f"hits must be {DOCUMENTS} or {CHUNKS}, found {self.hits!r}")

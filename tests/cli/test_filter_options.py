@@ -71,6 +71,7 @@ def test_they_reach_every_search(program: Program, command: list[str], index: Pa
         (["search", "moon", "--filter", "year"], "expected FIELD=VALUE, found 'year'"),
         (["search", "moon", "--filter", "yaer=3"], "(lang, title, year), found yaer"),
         (["search", "moon", "--collapse", "yaer"], "(lang, title, year), found yaer"),
+        (["search", "moon", "--collapse", ""], "name a field, as in --collapse lang"),
         (["search", "moon", "--channel", "bm25,impact", "--offset", "95"], "--candidates 105"),
         (["search", "moon", "--channel", "bm25,impact", "-k", "101"], "--candidates 101"),
         (["explain", "moon", "p0", "--filter", "{"], "is not JSON"),
