@@ -202,8 +202,9 @@ def _evaluate_sets(
         )
         if results.omitted_questions:
             left = counted(results.omitted_questions, "question")
+            them = "it" if results.omitted_questions == 1 else "them"
             click.echo(
-                f"{results.name}: {left} left out, because the set names no relevant passages",
+                f"{results.name}: {left} left out, because the set names no relevant passage for {them}",
                 err=True,
             )
         yield results

@@ -470,7 +470,7 @@ def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_
     typed = ["eval", beir, "--out-of-domain", tmp_path / "dev.json", "--channel", "bm25", "--format", "csv"]
     result = sparta(*typed, "--model", tiny_model_folder)
     assert result.exit_code == 0, result.output
-    assert "dev: 2 questions left out, because the set names no relevant passages" in result.stderr
+    assert "dev: 2 questions left out, because the set names no relevant passage for them" in result.stderr
     assert [r["set"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["small", "dev"]
 
 
