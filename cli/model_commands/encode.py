@@ -20,6 +20,7 @@ from cli._options import (
 from cli._output import counted
 from cli._reports import read_counts, windowed
 from sparta.base.errors import folder_in_use
+from sparta.data.units import unit_noun
 
 
 @arguments
@@ -62,6 +63,7 @@ def encode(encoding: _Encoding) -> None:
 
     size = encoding.shards.shard_size
     options = encoding_options(model, terms, encoding.language, part=part, shard_size=size)
+    unit = unit_noun(options.unit)
     report = encode_corpus(
         reader,
         output,
@@ -74,8 +76,8 @@ def encode(encoding: _Encoding) -> None:
         cluster=cluster,
     )
     click.echo(
-        f"{output}: encoded {counted(report.encoded, 'passage')} "
-        f"({report.mean_terms:,.0f} terms per passage), "
+        f"{output}: encoded {counted(report.encoded, unit)} "
+        f"({report.mean_terms:,.0f} terms per {unit}), "
         f"kept {report.kept:,} from before, left {report.elsewhere:,} to other machines"
         f"{windowed(report.windowed)}{read_counts(report.corpus['counts'])}"
     )

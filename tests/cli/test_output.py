@@ -253,7 +253,8 @@ def test_an_index_of_ready_vectors_takes_their_language(tmp_path, tiny_model_fol
     source = written(tmp_path / "one.jsonl", {"id": "a", "text": "Der Mond. Das war am 3. Mai 1998."})
     shards, index = tmp_path / "shards", tmp_path / "index"
     given = ["--unit", "sentence", "--language", "de", "--model", tiny_model_folder]
-    done(sparta("encode", "--corpus", source, "--output", shards, *given))
+    encoded = done(sparta("encode", "--corpus", source, "--output", shards, *given)).stdout
+    assert re.search(r"encoded 2 sentences \([\d,]+ terms per sentence\)", encoded)
     done(sparta("index", "--vectors", shards, "--index", index))
     assert json.loads((index / "manifest.json").read_text())["live"]["language"] == "de"
 
