@@ -323,6 +323,14 @@ class ChannelBuilder:
         vectors = self._open_vectors()
         rows = vectors.rows_of(self.passages.positions, self.hashes)
         kind = faiss_index.choose_kind(requested_kind, len(rows))
+        is_new_kind = not self.previous or self.previous.requested_kind != requested_kind
+        if is_new_kind and (requested_kind, kind) == ("ivfpq", "flat"):
+            logger.warning(
+                "%s: IVF-PQ needs %d vectors, found %d: the index is flat",
+                self.channel_folder.path,
+                faiss_index.SMALLEST_PQ,
+                len(rows),
+            )
         live, largest = rows if kind == "flat" else None, self._shard_sizes.largest
         if merged_shards := merge_small_shards(vectors, self._writer(), live, largest):
             vectors = VectorFolder(self.store, shards=merged_shards)

@@ -37,7 +37,7 @@ _PQ_PROBES = 8.0
 """IVF-PQ searches this number times the square root of the number of lists."""
 _PQ_HITS = 128
 """For more hits, IVF-PQ searches more lists: twice as many for eight times as many hits."""
-_SMALLEST_PQ = 624
+SMALLEST_PQ = 624
 """Smallest number of vectors for IVF-PQ. FAISS advises 39 for each of the 16 centroids that 4 bits name."""
 _PQ_CANDIDATES = 5
 """Number of vectors per hit that IVF-PQ returns to be scored exactly."""
@@ -75,7 +75,7 @@ def choose_kind(requested: str, n: int) -> str:
                 "pip install 'sparta-search[dense]', or use {}, which is exact", Option("kind", "flat")
             ),
         )
-    least = _SMALLEST_PQ if requested == "ivfpq" else 1
+    least = SMALLEST_PQ if requested == "ivfpq" else 1
     return requested if n >= least else "flat"
 
 

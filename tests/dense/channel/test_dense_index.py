@@ -60,6 +60,18 @@ def test_search_finds_what_brute_force_finds(index: Path, model: Path, kind: str
 
 
 @pytest.mark.jvm
+def test_too_few_vectors_for_ivfpq_are_noted_once(
+    index: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert build_dense(index, str(model), kind="ivfpq").kind == "flat"
+    note = "IVF-PQ needs 624 vectors, found {}: the index is flat"
+    assert note.format(N) in caplog.text
+    said = done(sparta, "delete", "n3", "--index", index)
+    assert f"kept {N - 1}" in said
+    assert note.format(N - 1) not in said + caplog.text
+
+
+@pytest.mark.jvm
 def test_an_ivfpq_channel_follows_the_index(
     model: Path, make_records: Any, write_jsonl: Any, tmp_path: Path
 ) -> None:
