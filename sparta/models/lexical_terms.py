@@ -41,7 +41,7 @@ _CACHED_TEXTS = 8
 _PAIR = re.compile(r"pair [0-9a-f]{1,8}")
 _SPACE = re.compile(r"\s")
 _CLEANER = BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
-"""Drops the characters that the tokenizer drops. Its Unicode tables do not depend on the version of Python."""
+"""Drops what the tokenizer drops. Its Unicode tables do not depend on the version of Python."""
 _JOINER = re.compile("([\u200c\u200d])")
 """Invisible characters that shape letters, for example of Persian and Hindi. The tokenizer drops them."""
 JOINED_COUNT = 2
