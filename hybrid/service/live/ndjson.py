@@ -121,18 +121,16 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
     while first.isspace():
         first = stream.read(1)
     stream.seek(0)
-    values: Iterator[bytes]
     if first == b"[":
         elements = placed_elements(stream, is_checked=False)
-        values = (_line(value, text, limits) for value, text in elements)
     else:
-        values = iter([_value_text(stream, limits).replace("\n", " ").encode()])
+        elements = iter([_placed_value(stream, limits)])
     with _filled(lines):
         try:
-            for number, line in enumerate(values, 1):
+            for number, (value, text) in enumerate(elements, 1):
                 if number > limits.lines:
                     raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
-                lines.write(line + b"\n")
+                lines.write(_line(value, text, limits) + b"\n")
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is not JSON: {error}") from None
     return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
@@ -149,15 +147,14 @@ def _line(value: Any, text: str, limits: Limits) -> bytes:
     return line
 
 
-def _value_text(stream: BinaryIO, limits: Limits) -> str:
-    """Return the text of the one JSON value of a body.
+def _placed_value(stream: BinaryIO, limits: Limits) -> tuple[Any, str]:
+    """Return the one JSON value of a body, and its text, as `placed_elements` does for a list.
 
     :raises HttpError: 413, the value is longer than a line may be
     :raises BadRecordError: the body is not JSON
     """
     text = decoded(value_bytes(stream, limits)).strip()
-    parse_value(text)
-    return text
+    return parse_value(text), text
 
 
 def value_bytes(stream: BinaryIO, limits: Limits) -> bytes:

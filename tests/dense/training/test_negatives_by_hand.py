@@ -62,7 +62,7 @@ def test_gold_passages_of_other_records_are_no_negatives(tmp_path: Path) -> None
     path = tmp_path / "dpr.json"
     path.write_text(json.dumps([first, {"question": "q", "positive_ctxs": gold[1:]}]))
     question = next(iter(questions_of_dpr(path)))
-    assert [one.text for one in question.negatives] == ["x"]
+    assert [negative.text for negative in question.negatives] == ["x"]
     hits = ("2", "two in the index"), ("3", "three"), ("4", "four")
     assert mined(question, *hits)[1] == ["4"]
 

@@ -77,7 +77,7 @@ def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
     spans = [[Span(0, 0, 8, 0.5)], [Span(1, 0, 4, 1.0), Span(1, 8, 12, 0.7)]]
     total = 1 + math.exp(1.0) + math.exp(2.0) + math.exp(1.4)
     moon = (math.exp(1.0) + math.exp(2.0)) / total
-    found = [[one.answer for one in own] for own in span_probabilities(config, texts, spans)]
+    found = [[span.answer for span in of_text] for of_text in span_probabilities(config, texts, spans)]
     assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
 
 
@@ -134,7 +134,7 @@ def test_one_text_under_two_titles_adds_up_once() -> None:
     config = ReaderConfig(passage=Calibration(1.0, 0.0), sum_mentions=True)
     texts = [Text("the Moon", "one"), Text("the Moon", "two")]
     probabilities = span_probabilities(config, texts, [[Span(0, 0, 8, 0.0)], [Span(1, 0, 8, 1.0)]])
-    assert [one.answer for spans in probabilities for one in spans] == [pytest.approx(sigmoid(1.0))] * 2
+    assert [span.answer for of_text in probabilities for span in of_text] == [pytest.approx(sigmoid(1.0))] * 2
 
 
 def test_where_mentions_add_up_all_passages_are_read() -> None:
