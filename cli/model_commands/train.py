@@ -55,8 +55,8 @@ class _Training:
     paper: bool = flag(
         "Train as the paper describes: maximum over the whole context, segments, tied embeddings, negatives"
         " half random and half from nearby paragraphs, and 8 negatives per question (the paper gives no"
-        " number). Only lengths, steps and learning rate can be set; the paper's are --max-length 512"
-        " --train-length 512 --steps 10000 --learning-rate 3e-5."
+        " number). Options set all numbers that this recipe does not fix. For the paper's numbers, add"
+        " --max-length 512 --train-length 512 --steps 10000 --learning-rate 3e-5."
     )
     full_precision: bool = flag("Store the model in 32-bit floats instead of 8-bit integers with row scales.")
     end: EndArguments = group(EndArguments)

@@ -16,7 +16,9 @@ class _Service:
         " [default: $SPARTA_INDEX or ./sparta-index].",
         metavar="[NAME=]PATH",
     )
-    host: str = option("Address to listen on; any other address needs --keys.", default="127.0.0.1")
+    host: str = option(
+        "Address to listen on. An address that other machines can reach needs --keys.", default="127.0.0.1"
+    )
     port: int = whole(8080, "Port to listen on.", most=65535)
     keys: tuple[str, ...] = option(
         "File of API keys, one per line: read KEY, or write KEY; NAME=FILE has the keys of the index NAME"
@@ -39,7 +41,7 @@ class _Service:
         "Reader that extracts answers [default: the shipped reader].", metavar="FOLDER", section="Models"
     )
     device: str | None = option(
-        "Device of both, such as cpu or cuda:0 [default: a GPU if there is one].",
+        "Device of --model and --reader, such as cpu or cuda:0 [default: a GPU if there is one].",
         metavar="NAME",
         section="Models",
     )

@@ -20,9 +20,7 @@ class _Deletion:
         "File of ids, one per line; - reads standard input.", "--ids", metavar="FILE", type=Text()
     )
     filters: tuple[str, ...] = filter_option
-    yes: bool = flag(
-        "Delete even if the filter matches more than half of the index.", section="Filter and page"
-    )
+    yes: bool = flag("Delete even if the filter matches more than half of the index.", section="Filter")
     index: Path | None = index_option
 
 

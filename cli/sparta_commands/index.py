@@ -56,18 +56,22 @@ class _Index:
     )
     index: Path | None = index_option
     channels: str | None = option(
-        "bm25 encodes nothing and takes seconds; the same command with --resume adds the impacts later."
-        " dense also encodes vectors, in the same pass over the corpus"
-        " [default: as in the existing index, else impact,bm25].",
+        "bm25 encodes nothing and takes seconds. To add the impacts later, repeat the command with --resume"
+        " and without --channels. dense also encodes vectors, in the same pass over the corpus"
+        " [default: as in the index that grows, else impact,bm25].",
         type=channel_lists,
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
     fields: FieldArguments = group(FieldArguments)
-    language: str | None = option("Language code of the texts [default: as in the existing index, else en].")
+    language: str | None = option(
+        "Language code of the texts [default: as in the index that grows, else en]."
+    )
     append: bool = flag("Add passages to an existing index.", section="Existing index")
     overwrite: bool = flag(
-        "Replace an existing index, once the new one is complete.", section="Existing index"
+        "Replace an existing index, once the new one is complete. Options that you omit have the defaults of a"
+        " new index.",
+        section="Existing index",
     )
     resume: bool = flag("Continue an interrupted command.", section="Existing index")
     optimize: bool = flag("Merge the index into one segment at the end.", section="Writing")
@@ -118,7 +122,7 @@ def index(index: _Index) -> None:
     """Build an index from your passages.
 
     Encodes the corpus and indexes it in one stream, with a commit every 30 seconds. An existing index is
-    changed only with --append or --overwrite.
+    changed only with --append, --overwrite or --resume.
 
     \b
     sparta index --corpus wiki.jsonl

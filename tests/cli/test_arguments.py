@@ -177,7 +177,8 @@ def test_options_are_listed_under_the_heading_of_their_class():
     assert headings == [
         "Options",
         "Many queries",
-        "Filter and page",
+        "Filter",
+        "Page",
         "Channels",
         "BM25",
         "Reranking",

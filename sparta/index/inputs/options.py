@@ -44,8 +44,8 @@ _PASSAGES_PER_BATCH = 512  # Ctrl-C loses at most one batch
 class IndexOptions:
     """The options for creating or extending an index.
 
-    `None` means: the existing index's setting (model and bits included), or the default for a new index. The
-    defaults are the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
+    `None` means the setting of the index that a command extends (model and bits included). A new index, also
+    one that replaces another, gets the defaults: the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
     model. An index in a language without a shipped model has BM25 only.
 
     `channels` is `impact,bm25`, or `bm25` to encode nothing; a list of names works, too. With `,dense` at the
@@ -159,6 +159,8 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
         existing = state.extended_by(mode, resume=options.resume)
+        if state.searchable and existing is None:
+            _warn_of_other_settings(state.searchable, options, new)
         if existing and options.resume:
             job = existing.job  # perhaps of a BM25-only index, whose impacts the job adds
             new = _with_open_settings(new, {"top_k": job.top_k, "min_weight": job.min_weight})
@@ -183,6 +185,17 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
         return filled
     filled = _with_index_model(filled, live, folder)
     return filled if live.channels == BM25 else _with_model(filled)
+
+
+def _warn_of_other_settings(replaced: Generation, options: IndexOptions, new: IndexOptions) -> None:
+    """Warn of settings that differ from those of the replaced index, although no option names them."""
+    names = [name for name in ("language", "unit") if getattr(options, name) is None]
+    if names := [name for name in names if replaced.form[name] != getattr(new, name)]:
+        logger.warning(
+            "the replaced index has %s, the new one has %s. To keep a setting, name its option",
+            " and ".join(f"{name} {replaced.form[name]}" for name in names),
+            " and ".join(f"{name} {getattr(new, name)}" for name in names),
+        )
 
 
 def _with_index_chunks(options: IndexOptions, generation: Generation | None) -> IndexOptions:

@@ -95,6 +95,16 @@ def test_overwrite_takes_another_model(builder, docs, tiny_tokenizer):
     assert state.live.model == other.identity()
 
 
+def test_an_overwrite_warns_of_settings_that_change_without_an_option(tmp_path, caplog):
+    passages = [{"id": "a", "text": "Der Mond zieht das Meer an."}]
+    german = IndexOptions(channels="bm25", language="de", unit="sentence")
+    build_index(tmp_path, passages, options=german)
+    build_index(tmp_path, passages, "overwrite", german)
+    assert not caplog.records
+    build_index(tmp_path, passages, "overwrite", IndexOptions(channels="bm25"))
+    assert "has language de and unit sentence, the new one has language en and unit passage" in caplog.text
+
+
 def test_a_failed_overwrite_leaves_the_old_index(builder, docs, caplog):
     a, b = docs("a", 10), docs("b", 12)
     builder.write(builder.source(a))
