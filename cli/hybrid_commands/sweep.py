@@ -67,9 +67,9 @@ def sweep(chosen: _Sweep) -> None:
     """Measure what it costs to keep fewer terms per passage.
 
     For each K, keeps the K terms with the highest weights and measures quality, index size and latency
-    (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON, MRQA JSONL or irds:NAME; without a SET, the corpus of the
-    index is measured with the questions and judgments beside it, by default with the language, model and
-    chunks of the index. Each corpus is encoded once.
+    (SPARTA, Table 7). A SET is a BEIR folder, SQuAD JSON, MRQA JSONL or irds:NAME; without a SET, the corpus
+    of the index is measured with the questions and judgments beside it, by default with the language, model
+    and chunks of the index. Each corpus is encoded once.
 
     \b
     hybrid sweep beir/nfcorpus -K 50,100,500

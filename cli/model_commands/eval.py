@@ -118,9 +118,9 @@ def eval_command(chosen: _Evaluation) -> None:
     With --run and --qrels, measures TREC runs instead.
 
     A SET is a BEIR folder, SQuAD JSON, MRQA JSONL, irds:NAME (a dataset of ir_datasets), or a folder with
-    MultiReQA's candidates.json and MRQA JSONL. The command indexes it in a temporary folder. Except in BEIR sets, each sentence is a candidate
-    answer (ReQA). With --answers, a reader extracts answers from the best passages of each ranking and from
-    the judged passages, and EM and F1 are measured.
+    MultiReQA's candidates.json and MRQA JSONL. The command indexes it in a temporary folder. Except in BEIR
+    sets and irds:NAME, each sentence is a candidate answer (ReQA). With --answers, a reader extracts answers
+    from the best passages of each ranking and from the judged passages, and EM and F1 are measured.
 
     p is the p-value of a paired t-test of the first measure (or of EM) against the best ranking of the set,
     with Holm's correction.

@@ -69,8 +69,8 @@ class _Index:
     )
     append: bool = flag("Add passages to an existing index.", section="Existing index")
     overwrite: bool = flag(
-        "Replace an existing index, once the new one is complete. Options that you omit have the defaults of a"
-        " new index.",
+        "Replace an existing index, once the new one is complete. Options that you omit have the defaults of"
+        " a new index.",
         section="Existing index",
     )
     resume: bool = flag("Continue an interrupted command.", section="Existing index")

@@ -16,6 +16,8 @@ from sparta.base.remedies import Remedy
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MOST_THREADS = 1024
+"""The largest number of threads that index."""
 _MAX_GAP_FACTOR, _GAP_ALLOWANCE = 2, 1 << 16  # the numbers of a vocabulary may have gaps
 _LISTS = (
     "pass two lists: run(list(queries.values()), list(queries)) for a dictionary,"
@@ -23,17 +25,22 @@ _LISTS = (
 )
 
 
-def whole(name: str, value: Any, least: int = 1, remedy: str | Remedy = "") -> int:
+def whole(
+    name: str, value: Any, least: int = 1, remedy: str | Remedy = "", *, most: int | None = None
+) -> int:
     """Return `value` as an int; NumPy integers are accepted.
 
     :param name: the argument's name, for the error message
     :param least: the smallest accepted value
-    :raises InputError: `value` is not an integer, or is below `least`.
+    :param most: the largest accepted value
+    :raises InputError: `value` is not an integer, or not in this range.
     """
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, found {value!r}", remedy=remedy)
     if value < least:
         raise InputError(f"{name} must be at least {least}, found {value}", remedy=remedy)
+    if most is not None and value > most:
+        raise InputError(f"{name} must be at most {most}, found {value}", remedy=remedy)
     return int(value)
 
 

@@ -6,7 +6,6 @@ sparta's errors.
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from sparta.base.checks import is_number, not_unicode
 from sparta.base.closing import Closing
-from sparta.base.errors import InputError
+from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter
 from sparta.data.languages import LANGUAGES, Language
 from sparta.lucene import jvm
@@ -44,6 +43,7 @@ from sparta.lucene.packing import (
 
 _ALWAYS_FITS = 2**20
 _LARGEST_INT = 2**31 - 1
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 """Java's largest int. An index holds at most this many passages, and a search needs fewer threads."""
 
 
@@ -69,8 +69,10 @@ def _parameters(bm25: Bm25 | None) -> Bm25:
     if not isinstance(parameters, Bm25) or not all(map(is_number, parameters)):
         raise InputError(f"bm25 must be Bm25(k1=…, b=…) with two numbers, found {parameters!r}")
     k1, b = map(float, parameters)
-    if not (0 <= k1 < math.inf and 0 <= b <= 1):
-        raise InputError(f"BM25's k1 must be at least 0 and b from 0 to 1, found {k1:g} and {b:g}")
+    if not (0 <= k1 <= _LARGEST_FLOAT and 0 <= b <= 1):
+        raise InputError(
+            f"BM25's k1 must be at least 0 and below 3.4e38, and b from 0 to 1, found {k1:g} and {b:g}"
+        )
     return Bm25(k1, b)
 
 
@@ -220,6 +222,9 @@ class ImpactSearcher(Closing):
     Hits are sorted by descending score, then ascending corpus position. A score is Σ weight × impact, an
     integer: exact below 2^24, rounded to float32 above. Threads may share a searcher.
 
+    All arguments of a Java method are computed before the method is named. pyjnius keeps the receiver in the
+    method, which all searchers share: another thread could run between the two, and name its own searcher.
+
     :param path: the index folder
     :param language: the language whose analyzer reads text queries; use the language of the index
     :param bm25: the parameters of BM25
@@ -271,8 +276,9 @@ class ImpactSearcher(Closing):
         if not queries:
             return self.search_text(texts, k, threads, filter)
         packed = pack_queries(queries), pack_texts(texts), _packed(filter)
+        counts = _ints(k, threads)
         with self._reading(*packed):
-            return unpack_hits(_bytes(self._java.searchBoth(*packed, *_ints(k, threads))))
+            return unpack_hits(_bytes(self._java.searchBoth(*packed, *counts)))
 
     def search_impacts(
         self,
@@ -282,17 +288,17 @@ class ImpactSearcher(Closing):
         filter: Filter | None = None,
     ) -> Hits:
         """Return the k best passages of each query by impacts; a query maps terms to weights."""
-        packed = pack_queries(queries), _packed(filter)
+        packed, counts = (pack_queries(queries), _packed(filter)), _ints(k, threads)
         with self._reading(*packed):
-            return unpack_hits(_bytes(self._java.searchImpacts(*packed, *_ints(k, threads))))
+            return unpack_hits(_bytes(self._java.searchImpacts(*packed, *counts)))
 
     def search_text(
         self, queries: Sequence[str], k: int, threads: int = 1, filter: Filter | None = None
     ) -> Hits:
         """Return the k best passages of each query by BM25 over the texts."""
-        packed = pack_texts(queries), _packed(filter)
+        packed, counts = (pack_texts(queries), _packed(filter)), _ints(k, threads)
         with self._reading(*packed):
-            return unpack_hits(_bytes(self._java.searchText(*packed, *_ints(k, threads))))
+            return unpack_hits(_bytes(self._java.searchText(*packed, *counts)))
 
     def matching(self, filter: Filter) -> npt.NDArray[np.bool_]:
         """Return a boolean for each docid: live and matching the filter.
@@ -362,15 +368,15 @@ class ImpactSearcher(Closing):
 
     def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the impacts of these terms in one passage, `(n,) int32`; 0 if the passage lacks the term."""
-        packed = pack_strings(terms)
+        packed, docid = pack_strings(terms), int(docid)
         with self._reading(packed):
-            return np.frombuffer(_bytes(self._java.impacts(int(docid), packed)), "<i4")
+            return np.frombuffer(_bytes(self._java.impacts(docid, packed)), "<i4")
 
     def word_scores(self, text: str, docids: Integers) -> npt.NDArray[np.float32]:
         """Return each distinct word's contribution to the passages' BM25 scores, `(n_docids, n_words)`."""
-        packed = pack_integers(docids, np.int32, "docids")
+        packed, text = pack_integers(docids, np.int32, "docids"), composed(text)
         with self._reading(packed):
-            scores = np.frombuffer(_bytes(self._java.wordScores(composed(text), packed)), "<f4")
+            scores = np.frombuffer(_bytes(self._java.wordScores(text, packed)), "<f4")
         return scores.reshape(len(docids), -1)
 
     def word_places(self, query: str, text: str) -> list[tuple[int, int, int]]:
@@ -389,13 +395,15 @@ class ImpactSearcher(Closing):
 
         The call reads the whole dictionary.
         """
+        docid = int(docid)
         with self._reading():
-            return _numbered(_bytes(self._java.vector(int(docid))))
+            return _numbered(_bytes(self._java.vector(docid)))
 
     def words(self, text: str) -> dict[str, int]:
         """Return the distinct words of a text as BM25 reads it, in order, and how often each occurs."""
+        text = composed(text)
         with self._reading():
-            return _numbered(_bytes(self._java.words(composed(text))))
+            return _numbered(_bytes(self._java.words(text)))
 
     def counts(self, docids: Integers, field: str) -> dict[str, int]:
         """Return how many of the passages have each value of a metadata field, in byte order of the values.
@@ -408,15 +416,15 @@ class ImpactSearcher(Closing):
 
     def rank(self, query: Mapping[str, int], docid: int, filter: Filter | None = None) -> int:
         """Return the passage's rank among all hits of the query, from 1; 0 if the passage is not a hit."""
-        packed = pack_queries([query]), _packed(filter)
-        with self._reading(*packed):
-            return int(self._java.rank(*packed, int(docid)))
+        packed = pack_queries([query]), _packed(filter), int(docid)
+        with self._reading(*packed[:2]):
+            return int(self._java.rank(*packed))
 
     def rank_text(self, text: str, docid: int, filter: Filter | None = None) -> int:
         """Return the passage's rank among all BM25 hits of a text, from 1; 0 if the passage is not a hit."""
-        packed = pack_texts([text]), _packed(filter)
-        with self._reading(*packed):
-            return int(self._java.rankText(*packed, int(docid)))
+        packed = pack_texts([text]), _packed(filter), int(docid)
+        with self._reading(*packed[:2]):
+            return int(self._java.rankText(*packed))
 
     def postings(self, budget: int = 4_000_000) -> Iterator[TermPostings]:
         """Yield all postings term by term, in pages of about `budget` postings and at least one term."""
@@ -461,6 +469,8 @@ def commit_files(path: Path, commit: int) -> list[str]:
     :param commit: the commit's number, the N of its file segments_N in base 36
     :raises IndexStateError: the commit is damaged, or a writer has removed it.
     """
+    if not path.is_dir():  # Lucene would create it
+        raise IndexStateError("the commit was removed", where=str(path), remedy="open the index again")
     with _java(path, reading=True) as autoclass:
         directory = autoclass("org.apache.lucene.store.FSDirectory").open(
             autoclass("java.nio.file.Paths").get(jvm.java_path(path))

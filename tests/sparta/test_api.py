@@ -106,6 +106,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
             ("query", 5, "query must be a string, found 5"),
             ("bits", "8", "bits must be a whole number, found '8'"),
             ("threads", "2", "threads must be a whole number, found '2'"),
+            ("threads", 1025, "threads must be at most 1024, found 1025"),
             ("commit_seconds", -1, "commit_seconds must be a number of seconds of at least 0, found -1"),
         )
     },

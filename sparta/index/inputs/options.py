@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparta.base.checks import limit, path_of, seconds, whole
+from sparta.base.checks import MOST_THREADS, limit, path_of, seconds, whole
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, open_corpus
@@ -45,8 +45,8 @@ class IndexOptions:
     """The options for creating or extending an index.
 
     `None` means the setting of the index that a command extends (model and bits included). A new index, also
-    one that replaces another, gets the defaults: the unit `passage`, the language `en`, all terms, the fast codec and the language's shipped
-    model. An index in a language without a shipped model has BM25 only.
+    one that replaces another, gets the defaults: the unit `passage`, the language `en`, all terms, the fast
+    codec and the language's shipped model. An index in a language without a shipped model has BM25 only.
 
     `channels` is `impact,bm25`, or `bm25` to encode nothing; a list of names works, too. With `,dense` at the
     end, the shipped dense model, or the model of the index's dense channel, encodes vectors in the same pass.
@@ -88,7 +88,7 @@ class IndexOptions:
             if not isinstance(value := getattr(self, name), str | None):
                 raise InputError(f"{name} must be a string, found {value!r}")
         limit("bits", self.bits)
-        whole("threads", self.threads)
+        whole("threads", self.threads, most=MOST_THREADS)
         seconds("commit_seconds", self.commit_seconds)
 
     @classmethod
@@ -159,8 +159,7 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
     if live is None:
         new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
         existing = state.extended_by(mode, resume=options.resume)
-        if state.searchable and existing is None:
-            _warn_of_other_settings(state.searchable, options, new)
+        _warn_of_other_settings(None if existing else state.searchable, options, new)
         if existing and options.resume:
             job = existing.job  # perhaps of a BM25-only index, whose impacts the job adds
             new = _with_open_settings(new, {"top_k": job.top_k, "min_weight": job.min_weight})
@@ -187,10 +186,10 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
     return filled if live.channels == BM25 else _with_model(filled)
 
 
-def _warn_of_other_settings(replaced: Generation, options: IndexOptions, new: IndexOptions) -> None:
-    """Warn of settings that differ from those of the replaced index, although no option names them."""
-    names = [name for name in ("language", "unit") if getattr(options, name) is None]
-    if names := [name for name in names if replaced.form[name] != getattr(new, name)]:
+def _warn_of_other_settings(replaced: Generation | None, options: IndexOptions, new: IndexOptions) -> None:
+    """Warn of settings that differ from those of a replaced index, although no option names them."""
+    names = [name for name in ("language", "unit") if replaced and getattr(options, name) is None]
+    if replaced and (names := [name for name in names if replaced.form[name] != getattr(new, name)]):
         logger.warning(
             "the replaced index has %s, the new one has %s. To keep a setting, name its option",
             " and ".join(f"{name} {replaced.form[name]}" for name in names),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 
 import numpy as np
 import pytest
 
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, JavaError
+from sparta.lucene import bridge
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from tests.sparta.lucene.collections_of_impacts import Collection, random_query
 
@@ -191,3 +194,21 @@ def test_wrong_batches(tmp_path):
                 searcher.search_impacts([{"a": weight}], 1)  # type: ignore[dict-item]
         with pytest.raises(InputError, match="k must be 1 or more"):
             searcher.search_impacts([{"a": 1}], 0)
+
+
+def test_arguments_are_computed_before_a_java_method_is_named():
+    """pyjnius keeps the receiver in the method: meanwhile, another thread could name its own searcher."""
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(bridge))) if isinstance(node, ast.Call)]
+    of_java = [call for call in calls if "self._java." in ast.unparse(call.func)]
+    assert len(of_java) > 30
+    for call in of_java:
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        inner = [node for argument in arguments for node in ast.walk(argument) if isinstance(node, ast.Call)]
+        assert not inner, ast.unparse(call)
+
+
+@pytest.mark.jvm
+def test_more_threads_than_java_has(tmp_path):
+    """An error of pyjnius itself has no class and no message of Java's."""
+    with pytest.raises(JavaError, match="pyjnius: No sparta/lucene/ImpactWriter constructor"):
+        ImpactWriter(tmp_path, threads=3_000_000_000)

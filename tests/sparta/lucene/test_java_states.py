@@ -37,6 +37,10 @@ ROOT = Path(__file__).parents[3]
 def test_states_of_the_folder(tmp_path):
     with pytest.raises(IndexStateError, match="there is no Lucene index"):
         ImpactSearcher(tmp_path / "none")
+    with pytest.raises(IndexStateError, match="there is no Lucene index"):
+        lucene.check_index(tmp_path / "none")
+    with pytest.raises(IndexStateError, match="the commit was removed"):
+        lucene.commit_files(tmp_path / "none", 1)
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match="unknown language 'xx'; known languages: ar"):
         ImpactWriter(tmp_path / "none", language="xx")

@@ -58,7 +58,7 @@ def test_the_default_is_pyserinis(index: Path) -> None:
 
 
 def test_impossible_parameters_are_refused(index: Path) -> None:
-    for wrong in (Bm25(-1, 0.4), Bm25(0.9, 2), Bm25(math.nan, 0.4)):
+    for wrong in (Bm25(-1, 0.4), Bm25(1e39, 0.4), Bm25(0.9, 2), Bm25(math.nan, 0.4)):
         with pytest.raises(InputError, match="k1 must be at least 0"):
             Index(index, bm25=wrong)
 

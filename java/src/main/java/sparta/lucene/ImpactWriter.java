@@ -216,6 +216,8 @@ public final class ImpactWriter implements Closeable {
     try (directory;
         Closeable lucene = writer::rollback) {
       pool.stop();
+    } finally {
+      pending.clear(); // pyjnius may hold a closed writer until the next one is used
     }
   }
 

@@ -14,6 +14,7 @@ import java.util.stream.Stream;
 import org.apache.lucene.index.CheckIndex;
 import org.apache.lucene.index.CodecReader;
 import org.apache.lucene.index.DirectoryReader;
+import org.apache.lucene.index.IndexNotFoundException;
 import org.apache.lucene.index.LeafReaderContext;
 import org.apache.lucene.index.SegmentInfos;
 import org.apache.lucene.store.Directory;
@@ -38,6 +39,9 @@ public final class IndexCheck {
    * @return what is wrong, in Lucene's words; empty when nothing is
    */
   public static String check(String dir) throws IOException {
+    if (!Files.isDirectory(Path.of(dir))) {
+      throw new IndexNotFoundException("no folder " + dir); // Lucene would create it
+    }
     try (Directory folder = FSDirectory.open(Path.of(dir)); Directory commit = new OpenCommit(folder)) {
       return check(commit);
     }

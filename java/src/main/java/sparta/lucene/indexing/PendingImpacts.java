@@ -49,6 +49,12 @@ public final class PendingImpacts {
     return bytes.get();
   }
 
+  /** Lets go of all documents. */
+  public void clear() {
+    documents.clear();
+    bytes.set(0);
+  }
+
   /**
    * Lets go of the documents that the tokens of a segment name.
    *
