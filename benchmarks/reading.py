@@ -27,7 +27,7 @@ from sparta.reader.span_reader import SpanReader, padded
 
 def plain(model: SpanReader) -> BertForQuestionAnswering:
     """The same weights in transformers' own class."""
-    peer = BertForQuestionAnswering(BertConfig(**model._encoder_config)).eval()
+    peer = BertForQuestionAnswering(BertConfig(**model.encoder_config)).eval()
     state = {f"bert.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     peer.load_state_dict({**state, **{f"qa_outputs.{n}": t for n, t in model.spans.state_dict().items()}})
     return peer

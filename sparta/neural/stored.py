@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.checks import json_object
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option, remedy
 
 ROW_SCALE = ".row_scale"
@@ -139,17 +139,18 @@ def check_length(length: int, config: dict[str, Any], where: str = "", option: s
     """Check that an encoder of this configuration has enough positions for inputs of `length` wordpieces.
 
     :param option: the option that sets the length; without it, config.json sets the length
-    :raises ModelError: the encoder has fewer positions.
+    :raises InputError: the encoder has fewer positions, and an option sets the length.
+    :raises ModelError: the encoder has fewer positions, and config.json sets the length.
     """
     positions = usable_positions(config)
-    if positions is not None and length > positions:
-        raise ModelError(
-            f"expected at most {positions} wordpieces, the encoder's number of positions, found {length}",
-            where=where,
-            remedy=remedy("train with at most {}", Option(option, positions))
-            if option
-            else "correct max_length in config.json",
+    if positions is None or length <= positions:
+        return
+    message = f"expected at most {positions} wordpieces, the encoder's number of positions, found {length}"
+    if option:
+        raise InputError(
+            message, where=where, remedy=remedy("train with at most {}", Option(option, positions))
         )
+    raise ModelError(message, where=where, remedy="correct max_length in config.json")
 
 
 def config_object(value: Any, name: str, newest: int, where: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class PathModel(nn.Module):
                 ),
             )
         reader = SpanReader.from_encoder(name, ReaderConfig())
-        reader.check_length(layout.max_length, option="max_length")
+        check_length(layout.max_length, reader.encoder_config, option="max_length")
         path_reader = PathModel(reader.encoder, reader.tokenizer, layout)
         path_reader.spans.load_state_dict(reader.spans.state_dict())
         return path_reader

@@ -27,7 +27,7 @@ from sparta.neural.backbones import (
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import each_batch, pick_device, pick_dtype
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.stored import read_json, usable_positions
+from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.decode import Scores
 from sparta.reader.fusion import FusedEncoder
@@ -41,7 +41,7 @@ class SpanReader(nn.Module):
     def __init__(self, encoder: nn.Module, tokenizer: Tokenizer, config: ReaderConfig) -> None:
         super().__init__()
         self.tokenizer, self.config = tokenizer, config
-        self._encoder_config = encoder_config(encoder)
+        self.encoder_config = encoder_config(encoder)
         width = encoder_width(encoder)
         self.encoder = FusedEncoder(encoder, config.global_tokens) if config.global_tokens else encoder
         self.spans = nn.Linear(width, 2)
@@ -67,7 +67,7 @@ class SpanReader(nn.Module):
     @property
     def marks_shared(self) -> bool:
         """Whether the encoder has token types for wordpieces that question and text share."""
-        return int(self._encoder_config.get("type_vocab_size", 0)) > 3
+        return int(self.encoder_config.get("type_vocab_size", 0)) > 3
 
     def windows(
         self, question: str, texts: Sequence[Text], layout: ReaderLayout | None = None
@@ -75,27 +75,6 @@ class SpanReader(nn.Module):
         """Return the windows of these texts, in the reader's layout unless `layout` is set."""
         layout = layout or self.config.layout
         return windows(question, texts, self.tokenizer, layout, mark_shared=self.marks_shared)
-
-    @property
-    def positions(self) -> int | None:
-        """The number of positions of the encoder; None if unlimited."""
-        return usable_positions(self._encoder_config)
-
-    def check_length(self, length: int, where: str = "", option: str = "") -> None:
-        """Raise if windows are longer than the encoder's positions.
-
-        :param option: the option that sets the length; empty if a model folder sets the length
-        :raises InputError: the windows are too long.
-        """
-        positions = self.positions
-        if positions is not None and length > positions:
-            raise InputError(
-                f"windows of {length} wordpieces exceed the {positions} positions of the encoder",
-                where=where,
-                remedy=remedy("set a smaller {}, or use another encoder", Option(option))
-                if option
-                else "correct the layout in the model's config.json",
-            )
 
     @property
     def device(self) -> torch.device:
@@ -106,7 +85,7 @@ class SpanReader(nn.Module):
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, readable: torch.Tensor
     ) -> torch.Tensor:
         """Return start and end scores `(2, n, length) float32`; -inf at positions that are not `readable`."""
-        types = token_types(self._encoder_config, segments)
+        types = token_types(self.encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         scores = self.spans(states.to(self.spans.weight.dtype)).float().permute(2, 0, 1)
         return scores.masked_fill(~readable, -torch.inf)
@@ -114,7 +93,7 @@ class SpanReader(nn.Module):
     def save_pretrained(self, folder: str | Path, *, int8: bool = False) -> None:
         """Write config.json, model.safetensors and tokenizer.json; `int8` stores weights in 8 bits."""
         config = {
-            **self._encoder_config,
+            **self.encoder_config,
             "architectures": ["SpanReader"],
             "reader": asdict(self.config),
         }
@@ -142,8 +121,8 @@ class SpanReader(nn.Module):
                 remedy=remedy("set {} to the output of {}", Option("reader"), Command("sparta train-reader")),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
+        check_length(config.layout.max_length, raw, str(folder / "config.json"))
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
-        reader.check_length(config.layout.max_length, str(folder / "config.json"))
         return with_weights(reader, load_state(folder / "model.safetensors"), str(folder))
 
     @staticmethod

@@ -20,6 +20,7 @@ from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import no_model, shipped_for
 from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
+from sparta.neural.stored import check_length, usable_positions
 from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
@@ -93,8 +94,8 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         torch.manual_seed(recipe.seed)
         config = ReaderConfig(recipe.layout, recipe.global_tokens)
         model = SpanReader.from_encoder(recipe.beginning(), config).to(training_device(recipe.device))
-        model.check_length(recipe.train_length, option="train_length")
-        layout, positions = recipe.layout, model.positions
+        check_length(recipe.train_length, model.encoder_config, option="train_length")
+        layout, positions = recipe.layout, usable_positions(model.encoder_config)
         if positions is not None and layout.max_length > positions:
             logger.warning(
                 "the encoder has %d positions, so windows have %d wordpieces instead of %d",

@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from sparta.base.errors import ModelError
+from sparta.base.errors import InputError, ModelError
+from sparta.base.remedies import Option
 from sparta.neural.backbones import encoder_config
 from sparta.neural.stored import check_length, usable_positions
 
@@ -42,6 +43,9 @@ def test_an_encoder_reads_exactly_its_usable_positions(kind: str, options: dict[
     check_length(length, encoder_config(encoder))
     with pytest.raises(ModelError, match=f"expected at most {length} wordpieces, .* found {length + 1}"):
         check_length(length + 1, encoder_config(encoder))
+    with pytest.raises(InputError, match=f"expected at most {length} wordpieces") as caught:
+        check_length(length + 1, encoder_config(encoder), option="train_length")
+    assert caught.value.remedy.options == [Option("train_length", length)]
 
 
 def test_without_a_table_of_positions_the_length_is_unlimited() -> None:

@@ -182,7 +182,7 @@ def test_what_it_cannot_begin_with(encoder_folder: Path, tmp_path: Path) -> None
     )
     with pytest.raises(ModelError, match="a reader with global tokens"):
         PathModel.from_encoder(tmp_path / "fused", SMALL)
-    with pytest.raises(InputError, match="exceed the 512 positions"):
+    with pytest.raises(InputError, match=r"expected at most 512 wordpieces, .* found 4096"):
         PathModel.from_encoder(encoder_folder, PathLayout(max_length=4096))
     for old, new, said in (
         ("[unused", "[other", "one of which must mark passages"),

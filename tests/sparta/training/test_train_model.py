@@ -68,7 +68,7 @@ def test_no_encoder(train, tmp_path):
 
 
 def test_texts_longer_than_the_encoder_are_refused(train):
-    with pytest.raises(ModelError, match="expected at most 512 wordpieces"):
+    with pytest.raises(InputError, match="expected at most 512 wordpieces"):
         train("out", max_length=600)
 
 
