@@ -1,1 +1,1 @@
-"""Shared parts of every sparta package. Needs only the standard library and NumPy."""
+"""Shared parts of every sparta package. Needs only the standard library."""

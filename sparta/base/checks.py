@@ -1,4 +1,4 @@
-"""Argument checks for queries, query ids, counts, numbers and paths."""
+"""Checks of arguments, and of the JSON files and tokenizers of model folders."""
 
 from __future__ import annotations
 
