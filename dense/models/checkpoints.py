@@ -21,7 +21,7 @@ from sparta.base.errors import ModelError
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.checkpoint import load_state, load_torch_file, with_weights
 from sparta.neural.inputs import InputLayout
-from sparta.neural.stored import read_json
+from sparta.neural.stored import read_settings
 
 State = dict[str, torch.Tensor]
 _SIDES = {"question": ("question_model.", "question_encoder."), "passage": ("ctx_model.", "ctx_encoder.")}
@@ -91,20 +91,19 @@ def load_dpr_folders(
 
 def _bert_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of config.json that weights do not show; empty without a config.json."""
-    path = folder / "config.json"
-    stored = read_json(path) if path.is_file() else {}
+    stored = read_settings(folder / "config.json")
     return {name: stored[name] for name in _NOT_IN_WEIGHTS if name in stored}
 
 
 def dpr_side(folder: Path) -> str | None:
     """Return which DPR encoder of transformers a folder holds: `question`, `passage` or None."""
-    architectures = _config(folder).get("architectures") or [""]
+    architectures = read_settings(folder / "config.json").get("architectures") or [""]
     return {"DPRQuestionEncoder": "question", "DPRContextEncoder": "passage"}.get(architectures[0])
 
 
 def is_dense_folder(folder: Path) -> bool:
     """Return whether a folder holds a bi-encoder in sparta's format."""
-    return isinstance(_config(folder).get("dense"), dict)
+    return isinstance(read_settings(folder / "config.json").get("dense"), dict)
 
 
 def begin_from(name: str | Path, config: DenseConfig) -> DenseModel:
@@ -156,11 +155,6 @@ def form_of(config: DenseConfig) -> str:
     if config.routing:
         return f"{config.experts} experts, routing {config.routing}, period {config.period}"
     return "a single encoder" if config.shared else "two encoders"
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    return read_json(file) if file.is_file() else {}
 
 
 def _folder_weights(folder: Path) -> State:

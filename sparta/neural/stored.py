@@ -121,6 +121,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_settings(path: Path | None) -> dict[str, Any]:
+    """Return the JSON object in a file of settings, as `read_json` does; {} for None or a missing file."""
+    return read_json(path) if path and path.is_file() else {}
+
+
 def usable_positions(config: Mapping[str, Any]) -> int | None:
     """Return the number of wordpieces that an encoder of this configuration can read; None if unlimited.
 

@@ -37,7 +37,7 @@ from sparta.neural.batches import length_sorted_batches
 from sparta.neural.encoding import arithmetic
 from sparta.neural.inputs import EncoderInput
 from sparta.neural.pooling import pad_inputs
-from sparta.neural.stored import read_json
+from sparta.neural.stored import read_settings
 from sparta.training.negatives import Bm25Vectorizer, bag_matrix
 from sparta.training.paragraphs import ParagraphSet, name_and_weight
 
@@ -306,7 +306,7 @@ def _pooling(name: str) -> str:
     file = _file_of(name, f"{paths.get('Pooling', '1_Pooling')}/config.json", is_needed=True)
     if file is None and not entries:
         return "cls"
-    config = read_json(file) if file else {}
+    config = read_settings(file)
     modes = config.get("pooling_mode") or [
         _POOLING_MODES.get(key, key)
         for key, value in config.items()
@@ -326,13 +326,12 @@ def _stored_settings(name: str) -> tuple[tuple[str, str] | None, int]:
     if not _file_of(name, MODULES, is_needed=True):
         return None, _MAX_LENGTH
     settings, limits = (
-        read_json(file) if (file := _file_of(name, file_name, is_needed=True)) else {}
+        read_settings(_file_of(name, file_name, is_needed=True))
         for file_name in ("config_sentence_transformers.json", "sentence_bert_config.json")
     )
-    tokenizer = _file_of(name, "tokenizer_config.json")
     stored_limits = (
         limits.get("max_seq_length"),
-        (read_json(tokenizer) if tokenizer else {}).get("model_max_length"),
+        read_settings(_file_of(name, "tokenizer_config.json")).get("model_max_length"),
     )
     most = int(min([_MAX_LENGTH, *(limit for limit in stored_limits if limit)]))
     prompts = settings.get("prompts")
@@ -365,8 +364,7 @@ def _interaction_teacher(
     folder = installed_folder(name) if is_shipped(name, "reranker") else local_folder(name)
     source = str(folder) if folder.is_dir() else name
     interaction.refuse_pylate(source, _file_of(source, MODULES))
-    config = _file_of(source, "config.json")
-    raw = read_json(config) if config else {}
+    raw = read_settings(_file_of(source, "config.json"))
     architecture = str((raw.get("architectures") or [""])[0])
     is_late = architecture == interaction.COLBERT or bool(_file_of(source, interaction.COLBERT_SETTINGS))
     if not is_late and not architecture.endswith("ForSequenceClassification"):

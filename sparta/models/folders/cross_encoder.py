@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.models.folders.pairs import SETTINGS, check_finite, check_kind, pair_tokenizer, settings_of
+from sparta.models.folders.pairs import SETTINGS, check_finite, check_kind, pair_tokenizer
 from sparta.models.resolve import check_unchanged, default_name, hash_folder, named_or_shipped_folder
 from sparta.neural.batches import length_sorted_batches
-from sparta.neural.stored import read_json
+from sparta.neural.stored import read_json, read_settings
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import AFTER_ATTENTION, AFTER_GELU, Graph
 from sparta.runtime.network import EncoderNetwork, in_threads
@@ -110,7 +110,7 @@ def _has_sigmoid(folder: Path, raw: dict[str, Any]) -> bool:
     :raises ModelError: the model has another activation.
     """
     names = [
-        settings_of(folder, SETTINGS).get("activation_fn"),
+        read_settings(folder / SETTINGS).get("activation_fn"),
         (raw.get("sentence_transformers") or {}).get("activation_fn"),
         raw.get("sbert_ce_default_activation_function"),
     ]

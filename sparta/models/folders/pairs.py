@@ -16,7 +16,7 @@ from sparta.base.remedies import Option, remedy
 from sparta.models.folders.tokenizer import fitting_tokenizer
 from sparta.models.resolve import default_name
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.stored import is_plain_bert, read_json
+from sparta.neural.stored import is_plain_bert, read_settings
 
 CROSS_ENCODER = "BertForSequenceClassification"
 """The architecture of a cross-encoder in its config.json."""
@@ -49,7 +49,7 @@ def check_kind(folder: Path, raw: dict[str, Any], option: str = "rerank") -> Non
             where=str(folder),
             remedy=remedy("name a cross-encoder with {}", Option(option, default_name("reranker"))),
         )
-    settings = settings_of(folder, SETTINGS)
+    settings = read_settings(folder / SETTINGS)
     if settings.get("default_prompt_name"):
         raise ModelError("the model adds prompts to texts, which sparta does not support", where=str(folder))
 
@@ -62,11 +62,6 @@ def check_finite(folder: Path, logits: npt.NDArray[np.float32]) -> None:
             where=str(folder),
             remedy="copy the complete model folder again, or name another cross-encoder",
         )
-
-
-def settings_of(folder: Path, name: str) -> dict[str, Any]:
-    """Return a file of settings, or {} if the folder lacks the file."""
-    return read_json(folder / name) if (folder / name).is_file() else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +89,9 @@ def pair_tokenizer(folder: Path, raw: dict[str, Any]) -> PairTokenizer:
 
     :param raw: the model's config.json
     """
-    settings = settings_of(folder, "tokenizer_config.json")
+    settings = read_settings(folder / "tokenizer_config.json")
     limits = [
-        settings_of(folder, "sentence_bert_config.json").get("max_seq_length"),
+        read_settings(folder / "sentence_bert_config.json").get("max_seq_length"),
         settings.get("model_max_length"),
         raw["max_position_embeddings"],
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
@@ -9,7 +11,7 @@ from transformers import AutoConfig, AutoModel
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option
 from sparta.neural.backbones import encoder_config
-from sparta.neural.stored import check_length, usable_positions
+from sparta.neural.stored import check_length, read_settings, usable_positions
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 DISTIL = {"dim": 8, "n_layers": 1, "n_heads": 1, "hidden_dim": 8}
@@ -50,3 +52,13 @@ def test_an_encoder_reads_exactly_its_usable_positions(kind: str, options: dict[
 
 def test_without_a_table_of_positions_the_length_is_unlimited() -> None:
     assert usable_positions({"model_type": "roberta"}) is None
+
+
+def test_a_missing_file_has_no_settings_but_a_damaged_file_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    assert read_settings(None) == read_settings(file) == {}
+    file.write_text('{"a": 1}')
+    assert read_settings(file) == {"a": 1}
+    file.write_text("{")
+    with pytest.raises(ModelError, match="expected a JSON object"):
+        read_settings(file)
