@@ -26,7 +26,7 @@ from dense.models.skill_inputs import (
     pair_input,
     text_windows,
 )
-from dense.models.span_scores import SpanScores
+from dense.models.span_scores import SpanWeights
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
 from sparta.neural.batches import length_sorted_batches
@@ -58,7 +58,7 @@ class SkillModel(Protocol):
     def scaled_vectors(self, vectors: Vectors) -> Vectors:
         """Scale vectors to the model's length, if it has one."""
 
-    def span_scores(self) -> SpanScores | None:
+    def span_weights(self) -> SpanWeights | None:
         """Return the weights that score entity spans."""
 
 
@@ -173,7 +173,7 @@ class Skills:
         Of overlapping spans, the span with the highest score is kept.
         """
         self.check(SPAN)
-        head = self.model.span_scores()
+        head = self.model.span_weights()
         if head is None:
             raise lacks(SPAN, self.config.skills, self.where)
         windows = [(number, w) for number, text in enumerate(texts) for w in self.windows(text)]

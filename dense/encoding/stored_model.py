@@ -15,7 +15,7 @@ from dense.encoding.bert_folder import has_router, read_config, read_side, vecto
 from dense.models.batches import OnRead, Places, Vectors, encoded_inputs, first_windows, padded_places
 from dense.models.config import PASSAGE
 from dense.models.skill_config import SPAN
-from dense.models.span_scores import SpanScores
+from dense.models.span_scores import SpanWeights
 from sparta.base.extras import optional_packages
 from sparta.base.records import Advance, Passage
 from sparta.models.folders.tokenizer import fitting_tokenizer
@@ -158,12 +158,14 @@ class StoredDenseModel:
         """Scale vectors `(…, width)` to the model's length, if it has one."""
         return with_length(vectors, self._length)
 
-    def span_scores(self) -> SpanScores | None:
+    def span_weights(self) -> SpanWeights | None:
         """Return the weights that score entity spans; None without the skill."""
         if self.config.skills is None or SPAN not in self.config.skills.skills:
             return None
         projection = self._stored.linear("spans.projection", self.width, 2 * self.width)
-        return SpanScores(projection.weight, projection.bias, self._stored.floats("spans.anchor", self.width))
+        return SpanWeights(
+            projection.weight, projection.bias, self._stored.floats("spans.anchor", self.width)
+        )
 
     def _float_arithmetic(self, dtype: str) -> str:
         """Return the arithmetic of questions and skills, which need more than 8 bits."""

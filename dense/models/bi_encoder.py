@@ -20,7 +20,7 @@ from dense.models.config import PASSAGE, DenseConfig
 from dense.models.experts import Chosen, Routed, set_mask, set_side, specialize
 from dense.models.skill_config import ENCODER, FEED_FORWARD, SPAN
 from dense.models.span_head import SpanHead
-from dense.models.span_scores import SpanScores
+from dense.models.span_scores import SpanWeights
 from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.folders.tokenizer import load_tokenizer
@@ -215,7 +215,7 @@ class DenseModel(nn.Module):
         scaled: Vectors = self.scaled(torch.from_numpy(vectors).to(self.device)).detach().cpu().numpy()
         return scaled
 
-    def span_scores(self) -> SpanScores | None:
+    def span_weights(self) -> SpanWeights | None:
         """Return the weights that score entity spans; None without the skill."""
         return self.spans.without_torch() if self.spans is not None else None
 

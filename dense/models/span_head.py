@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from dense.models.span_scores import SpanScores
+from dense.models.span_scores import SpanWeights
 
 
 class SpanHead(nn.Module):
@@ -31,7 +31,7 @@ class SpanHead(nn.Module):
         """
         return states[..., 0, :] @ self.anchor
 
-    def without_torch(self) -> SpanScores:
+    def without_torch(self) -> SpanWeights:
         """Return the weights as arrays."""
         tensors = self.projection.weight, self.projection.bias, self.anchor
-        return SpanScores(*(tensor.detach().float().cpu().numpy() for tensor in tensors))
+        return SpanWeights(*(tensor.detach().float().cpu().numpy() for tensor in tensors))

@@ -13,7 +13,7 @@ LONGEST_SPAN = 10
 """Largest number of wordpieces in a span."""
 
 
-class SpanScores(NamedTuple):
+class SpanWeights(NamedTuple):
     """The weights of a `SpanHead`: `projection (width, 2 · width)`, `bias (width,)` and `anchor (width,)`."""
 
     projection: Floats
