@@ -25,11 +25,11 @@ from sparta.base.checks import path_of
 from sparta.base.records import Advance, Passage
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, load_encoder, token_types
-from sparta.neural.batches import GPU_TOKENS, distinct_inputs
+from sparta.neural.batches import GPU_TOKENS, distinct_inputs, pooled_positions
 from sparta.neural.checkpoint import load_state, save_model, with_weights
 from sparta.neural.encoding import arithmetic, each_batch, one_thread, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.pooling import pad_inputs, pooled_positions
+from sparta.neural.pooling import pad_inputs, tensors
 from sparta.neural.stored import check_length, read_json
 
 START_SCALE = 20.0
@@ -127,7 +127,7 @@ class DenseModel(nn.Module):
         states, rows, length = self._read(encoder, inputs)
         if self.config.pooling == "cls":
             return self.scaled(states[torch.tensor(rows, device=self.device), :1].float())
-        positions, _ = pooled_positions(inputs, rows, length, pool_special=False)
+        positions, _ = tensors(pooled_positions(inputs, rows, length, pool_special=False))
         sizes = torch.tensor([max(1, i.lead + i.end - i.start) for i in inputs], device=self.device)
         token_states = functional.embedding(positions.to(self.device), states.flatten(0, 1)).float()
         is_pooled = torch.arange(token_states.shape[1], device=self.device)[None, :] < sizes[:, None]

@@ -18,9 +18,9 @@ from sparta.base.records import Passage
 from sparta.models.document_encoder import fit_quantizer
 from sparta.models.load import load_model
 from sparta.models.sparta import SpartaModel
-from sparta.neural.batches import surroundings
+from sparta.neural.batches import occurrences, pooled_positions, surroundings
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions
+from sparta.neural.pooling import mixed, pad_inputs, tensors
 from sparta.neural.processes import mean_of_all
 from sparta.training.batches import Batch, SampledNegatives
 from sparta.training.model_card import SPARTA
@@ -307,9 +307,9 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         padded = pad_inputs([distinct[row] for row in range(len(numbers))])
         ids, mask, segments = (t.to(self.device) for t in padded)
         special = self.model.config.pool_special
-        positions, any_at_all = pooled_positions(all_inputs, rows, ids.shape[1], pool_special=special)
+        pooled = pooled_positions(all_inputs, rows, ids.shape[1], pool_special=special)
         hidden = self.model.hidden_states(ids, mask, segments).flatten(0, 1)
-        pooling = (positions.to(self.device), any_at_all.to(self.device))
+        pooling = (t.to(self.device) for t in tensors(pooled))
         return EncodedCandidates(all_inputs, len(inputs), index, hidden, *pooling)
 
     def _mixed(self, encoded: EncodedCandidates, values: torch.Tensor) -> torch.Tensor:
@@ -336,7 +336,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
         if gains is None or lexical is None or not terms:
             return counts[: encoded.n_candidates].to(self.device)
         term_ids = torch.tensor(terms)
-        rows, occurring_terms, saturated = occurrences(encoded.inputs, lexical)
+        rows, occurring_terms, saturated = tensors(occurrences(encoded.inputs, lexical))
         columns = torch.searchsorted(term_ids, occurring_terms).clamp_max(len(terms) - 1)
         is_query_term = term_ids[columns] == occurring_terms
         counts[rows[is_query_term], columns[is_query_term]] = saturated[is_query_term]

@@ -19,12 +19,14 @@ from sparta.neural.batches import (
     OTHER_TOKENS,
     distinct_inputs,
     length_sorted_batches,
+    occurrences,
+    pooled_positions,
     rounded_length,
     surroundings,
 )
 from sparta.neural.encoding import each_batch, pick_dtype, tokens_at_once, with_halving
 from sparta.neural.inputs import EncoderInput
-from sparta.neural.pooling import mixed, occurrences, pad_inputs, pooled_positions
+from sparta.neural.pooling import mixed, pad_inputs, tensors
 
 
 class TorchBackend:
@@ -104,8 +106,8 @@ class TorchBackend:
         """
         if not inputs:
             return torch.zeros(0, len(self._terms), device=self.device)
-        positions, has_positions = pooled_positions(
-            inputs, rows, length, pool_special=self.model.config.pool_special
+        positions, has_positions = tensors(
+            pooled_positions(inputs, rows, length, pool_special=self.model.config.pool_special)
         )
         lexical = self._lexical(inputs)
         return self._pool(flat_states[positions.to(self.device)], has_positions.to(self.device), lexical)
@@ -115,7 +117,7 @@ class TorchBackend:
         lexical = self.model.config.lexical
         if lexical is None or self._gains is None:
             return None
-        rows, terms, counts = (t.to(self.device) for t in occurrences(inputs, lexical))
+        rows, terms, counts = (t.to(self.device) for t in tensors(occurrences(inputs, lexical)))
         return rows, terms, self._gains[terms] * counts
 
     def _pool(

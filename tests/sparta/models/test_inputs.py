@@ -14,8 +14,9 @@ from sparta.base.records import Passage
 from sparta.models.config import SpartaConfig
 from sparta.models.document_encoder import DocumentEncoder
 from sparta.models.sparta import SpartaModel
+from sparta.neural.batches import pooled_positions
 from sparta.neural.inputs import ANSWER, CONTEXT, InputLayout, equal_windows
-from sparta.neural.pooling import pad_inputs, pooled_positions
+from sparta.neural.pooling import pad_inputs
 from tests.sparta.models.brute_force import CONTEXT_TEXT, Make, brute_force, dense, passages, terms_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
