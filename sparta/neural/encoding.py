@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
+from torch import nn
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Command, Option, remedy
@@ -112,6 +114,14 @@ def pick_device(name: str | None = None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def on_device[M: nn.Module](model: M, device: str, dtype: str) -> M:
+    """Return a model for inference on a device, with its encoder in the number format of `pick_dtype`."""
+    torch_device = pick_device(device)
+    model.to(torch_device).eval()
+    cast(Any, model).encoder.to(pick_dtype(dtype, torch_device))
+    return model
 
 
 def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator[R]:

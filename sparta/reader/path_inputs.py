@@ -91,7 +91,7 @@ class PathInput(NamedTuple):
 
     def readable(self) -> list[int]:
         """Return the positions where an answer may start or end."""
-        texts = (range(part.text_start, part.text_start + len(part.offsets)) for part in self.parts)
+        texts = (self.window(number).readable() for number in range(len(self.parts)))
         return [*self.choices, *chain.from_iterable(texts)]
 
     def passage_spans(self) -> list[tuple[int, int]]:

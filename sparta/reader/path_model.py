@@ -17,14 +17,13 @@ from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights
-from sparta.neural.encoding import each_batch, pick_device, pick_dtype
-from sparta.neural.pooling import pad_inputs
+from sparta.neural.encoding import each_batch, on_device
 from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import PathScores, Scores
 from sparta.reader.path_inputs import PathInput, PathInputs, PathLayout, Sentences
 from sparta.reader.records import Text
-from sparta.reader.span_reader import SpanReader
+from sparta.reader.span_reader import SpanReader, padded
 
 
 class PathModel(nn.Module):
@@ -82,10 +81,7 @@ class PathModel(nn.Module):
     @staticmethod
     def open(folder: Path, device: str, dtype: str) -> PathModel:
         """Load a path reader onto a device, with its encoder in the number format of `pick_dtype`."""
-        torch_device = pick_device(device)
-        model = PathModel.load(folder).to(torch_device).eval()
-        model.encoder.to(pick_dtype(dtype, torch_device))
-        return model
+        return on_device(PathModel.load(folder), device, dtype)
 
     @staticmethod
     def load(folder: str | Path) -> PathModel:
@@ -122,11 +118,7 @@ class PathModel(nn.Module):
 
     def forward(self, inputs: Sequence[PathInput]) -> PathScores[torch.Tensor]:
         """Return the scores of each input, independent of the other inputs; -inf where no score applies."""
-        ids, mask, segments = pad_inputs(inputs)
-        readable = torch.zeros(ids.shape, dtype=torch.bool)
-        for row, path_input in enumerate(inputs):
-            readable[row, path_input.readable()] = True
-        ids, mask, segments, readable = (t.to(self.device) for t in (ids, mask, segments, readable))
+        ids, mask, segments, readable = (t.to(self.device) for t in padded(inputs))
         types = token_types(self._encoder_config, segments)
         states = self.encoder(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         states = states.to(self.spans.weight.dtype)

@@ -25,14 +25,14 @@ from sparta.neural.backbones import (
     token_types,
 )
 from sparta.neural.checkpoint import load_state, save_model, with_weights
-from sparta.neural.encoding import each_batch, pick_device, pick_dtype
+from sparta.neural.encoding import each_batch, on_device
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.decode import Scores
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text
-from sparta.reader.windows import Window, readable, windows
+from sparta.reader.windows import ReaderInput, Window, readable, windows
 
 
 class SpanReader(nn.Module):
@@ -102,10 +102,7 @@ class SpanReader(nn.Module):
     @staticmethod
     def open(folder: Path, device: str, dtype: str) -> SpanReader:
         """Load a reader onto a device, with its encoder in the number format of `pick_dtype`."""
-        torch_device = pick_device(device)
-        reader = SpanReader.load(folder).to(torch_device).eval()
-        reader.encoder.to(pick_dtype(dtype, torch_device))
-        return reader
+        return on_device(SpanReader.load(folder), device, dtype)
 
     @staticmethod
     def load(folder: Path) -> SpanReader:
@@ -151,7 +148,7 @@ class SpanReader(nn.Module):
         return SpanReader(as_plain_bert(load_encoder(name)), load_tokenizer(name), config)
 
 
-def padded(batch: Sequence[Window]) -> tuple[torch.Tensor, ...]:
+def padded(batch: Sequence[ReaderInput]) -> tuple[torch.Tensor, ...]:
     """Return ids, attention mask, segments and the mask of possible answer positions, each `(n, length)`."""
     ids, mask, segments = pad_inputs(batch)
     return ids, mask, segments, torch.from_numpy(readable(batch, ids.shape[1]))

@@ -17,7 +17,7 @@ from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.decode import PathScores, Scores
 from sparta.reader.path_inputs import PathInput, PathInputs, PathLayout, Sentences
 from sparta.reader.records import Text
-from sparta.reader.windows import Window, readable, windows
+from sparta.reader.windows import ReaderInput, Window, readable, windows
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import AFTER_ATTENTION, BEFORE_ATTENTION, Graph
 from sparta.runtime.network import EncoderNetwork, in_threads
@@ -119,9 +119,7 @@ class StoredReader:
         return self._scorer.each(self._score, batches)
 
     def _score(self, batch: Sequence[Window]) -> Scores:
-        scores: Scores = np.ascontiguousarray(self._scorer(batch).transpose(2, 0, 1))
-        scores[:, ~readable(batch, scores.shape[2])] = -np.inf
-        return scores
+        return _readable_scores(self._scorer(batch), batch)
 
 
 class StoredPathReader:
@@ -153,12 +151,8 @@ class StoredPathReader:
 
     def _score(self, inputs: Sequence[PathInput]) -> PathScores[Scores]:
         scores = self._scorer(inputs)
-        spans: Scores = np.full((2, *scores.shape[:2]), -np.inf, np.float32)
-        for row, path_input in enumerate(inputs):
-            places = path_input.readable()
-            spans[:, row, places] = scores[row, places, :2].T
         return PathScores(
-            spans,
+            _readable_scores(scores[..., :2], inputs),
             _means(scores[..., 2], [path_input.passage_spans() for path_input in inputs]),
             _means(scores[..., 3], [path_input.sentence_spans() for path_input in inputs]),
         )
@@ -182,6 +176,13 @@ def _path_scores(stored: StoredWeights, width: int) -> Linear:
     spans = stored.linear("spans", 2, width)
     others = [stored.floats(f"{name}.weight", 1, width) for name in ("passages", "sentences")]
     return Linear(np.concatenate([spans.weight, *others]), np.append(spans.bias, [0, 0]).astype(np.float32))
+
+
+def _readable_scores(scores: Floats, inputs: Sequence[ReaderInput]) -> Scores:
+    """Return scores `(n, length, 2)` as `(2, n, length)`; -inf where no answer may start or end."""
+    readable_scores: Scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
+    readable_scores[:, ~readable(inputs, scores.shape[1])] = -np.inf
+    return readable_scores
 
 
 def _means(scores: Floats, spans_by_input: Sequence[Sequence[tuple[int, int]]]) -> Scores:

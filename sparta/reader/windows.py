@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from sparta.neural.batches import Tokens
 from sparta.neural.inputs import special_frame, with_accents
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
@@ -27,6 +28,16 @@ class Window(NamedTuple):
     segments: list[int]
     text_start: int
     offsets: list[tuple[int, int]]
+
+    def readable(self) -> range:
+        """Return the positions where an answer may start or end: those of the text."""
+        return range(self.text_start, self.text_start + len(self.offsets))
+
+
+class ReaderInput(Tokens, Protocol):
+    """The input of a reader, a `Window`, or of a path reader, a `PathInput`."""
+
+    def readable(self) -> Sequence[int]: ...  # noqa: D102
 
 
 def windows(
@@ -87,9 +98,9 @@ def window_starts(length: int, room: int, overlap: int) -> range:
     return range(0, max(1, length - overlap) if length > room else min(1, length), room - overlap)
 
 
-def readable(batch: Sequence[Window], length: int) -> npt.NDArray[np.bool_]:
+def readable(batch: Sequence[ReaderInput], length: int) -> npt.NDArray[np.bool_]:
     """Return the mask `(n, length)` of the positions where an answer may start or end."""
     mask = np.zeros((len(batch), length), np.bool_)
-    for row, window in enumerate(batch):
-        mask[row, window.text_start : len(window.ids) - 1] = True
+    for row, reader_input in enumerate(batch):
+        mask[row, reader_input.readable()] = True
     return mask
