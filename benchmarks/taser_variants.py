@@ -141,7 +141,7 @@ def steps_of_an_epoch(sets: list[ParagraphSet], recipe: dict[str, Any]) -> float
         training = Recipe(**recipe).training(sets, Path(work))
     asked = []
     for step in range(DRAWN):
-        paragraphs, rng = training._draw(step)
+        paragraphs, rng = training.draw(step)
         asked.append(len(make_batch(paragraphs, rng, training.ranking_config.questions).questions))
     return sum(one.n_questions for one in training.sets) / statistics.fmean(asked)
 

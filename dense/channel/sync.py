@@ -189,7 +189,7 @@ def chosen_model(
         channel_model = None
     default = channel_model or (vector_folders[0].model if vector_folders else None)
     if default and previous and default == previous.model and previous.language not in ("", language):
-        languages = languages_of(default.name, "dense")
+        languages = languages_of(default.name)
         default = None if languages and language not in languages else default
     model_name = name or (default.name if default else None)
     try:

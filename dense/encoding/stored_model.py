@@ -176,11 +176,15 @@ class StoredDenseModel:
             logger.warning("%s: computes in float32, because bf16 would change its states", self.folder)
         return "fp32"
 
+    @property
+    def _exported_sides(self) -> tuple[str, ...]:
+        """The sides whose encoders are exported from torch: none with BERT's encoder."""
+        return () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
+
     @cached_property
     def _fits_bf16(self) -> bool:
         """Whether the states of the encoders in bf16 are near those in float32."""
-        sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
-        return all(fits_bf16(self._graph(side), self._longest) for side in sides)
+        return all(fits_bf16(self._graph(side), self._longest) for side in self._exported_sides)
 
     @staticmethod
     def _each(
@@ -204,10 +208,9 @@ class StoredDenseModel:
         """
         if self.arithmetic("auto") == "int8":
             self._network(PASSAGE, "passage", "int8")
-        sides = () if self._is_bert else ("passage",) if self.config.shared else ("passage", "question")
         return {
             **vars(self),
-            "_graphs": {side: self._graph(side) for side in sides},
+            "_graphs": {side: self._graph(side) for side in self._exported_sides},
             "_stored": self._stored.tensors(),
             "_passage_weights": None,
             "_networks": {},

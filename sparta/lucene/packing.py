@@ -164,21 +164,25 @@ def pack_queries(queries: Sequence[Mapping[str, int]]) -> bytes:
 
 def unpack_hits(data: bytes) -> Hits:
     """Unpack `int32 n, int32 indptr[n+1], int32 docids[h], float32 scores[h]`."""
-    n = int(np.frombuffer(data, "<i4", 1)[0])
-    indptr = np.frombuffer(data, "<i4", n + 1, 4)
-    start, hits = 4 * (n + 2), int(indptr[-1])
-    docids = np.frombuffer(data, "<i4", hits, start)
-    return Hits(indptr, docids, np.frombuffer(data, "<f4", hits, start + 4 * hits))
+    indptr, docids, scores, _ = _rows(data, "<f4")
+    return Hits(indptr, docids, scores)
 
 
 def unpack_postings(data: bytes) -> TermPostings:
     """Unpack `int32 t, int32 indptr[t+1], int32 docids[p], int32 impacts[p]`, a string table of t terms."""
-    t = int(np.frombuffer(data, "<i4", 1)[0])
-    indptr = np.frombuffer(data, "<i4", t + 1, 4)
-    start, p = 4 * (t + 2), int(indptr[-1])
-    docids = np.frombuffer(data, "<i4", p, start)
-    impacts = np.frombuffer(data, "<i4", p, start + 4 * p)
-    return TermPostings(unpack_strings(data, start + 8 * p), indptr, docids, impacts)
+    indptr, docids, impacts, end = _rows(data, "<i4")
+    return TermPostings(unpack_strings(data, end), indptr, docids, impacts)
+
+
+def _rows(
+    data: bytes, dtype: str
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[Any], int]:
+    """Unpack `int32 n, int32 indptr[n+1], int32 docids[m]` and `m` values of 4 bytes, and return the end."""
+    n = int(np.frombuffer(data, "<i4", 1)[0])
+    indptr = np.frombuffer(data, "<i4", n + 1, 4)
+    start, m = 4 * (n + 2), int(indptr[-1])
+    docids = np.frombuffer(data, "<i4", m, start)
+    return indptr, docids, np.frombuffer(data, dtype, m, start + 4 * m), start + 8 * m
 
 
 def unpack_vectors(data: bytes) -> ReadVectors:

@@ -194,9 +194,9 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
     )
 
 
-def languages_of(name: str, kind: Kind) -> list[str]:
-    """Return the languages for which a model of this name ships; empty for other models."""
-    return [code for code, language in LANGUAGES.items() if getattr(language, kind) == name]
+def languages_of(name: str) -> list[str]:
+    """Return the languages for which a dense model of this name ships; empty for other models."""
+    return [code for code, language in LANGUAGES.items() if language.dense == name]
 
 
 def shipped_for(language: str, kind: Kind = "model") -> str | None:

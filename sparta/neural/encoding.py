@@ -124,7 +124,7 @@ def on_device[M: nn.Module](model: M, device: str, dtype: str) -> M:
     return model
 
 
-def in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
+def _in_threads[T, R](compute: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
     """Yield `compute(item)` for all items in order, on a CPU: each thread computes a different item."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
@@ -147,7 +147,7 @@ def each_batch[T, R](compute: Callable[[T], R], batches: Iterable[T], device: to
     Threads that share a batch wait for each other at every layer, and longer if other programs run. Close
     the generator to cancel the remaining batches.
     """
-    yield from in_threads(compute, batches) if device.type == "cpu" else map(compute, batches)
+    yield from _in_threads(compute, batches) if device.type == "cpu" else map(compute, batches)
 
 
 def tokens_at_once(budget: int, device: torch.device) -> int:

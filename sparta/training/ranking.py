@@ -158,7 +158,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         rng = random.Random(self.seed * 7_919 + step)
         return rng.choices(self.sets, [data.weight for data in self.sets])[0], rng
 
-    def _draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
+    def draw(self, step: int) -> tuple[list[Paragraph], random.Random]:
         """Return the paragraphs of a step, from one set; they depend only on seed and step."""
         chosen, rng = self._set_of(step)
         return chosen.draw(rng), rng

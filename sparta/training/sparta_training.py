@@ -189,7 +189,7 @@ class SpartaTraining(RankingTraining[SpartaModel, QueryTerms]):
 
         Dot products get a standard deviation of 1, and a mean half a standard deviation below zero.
         """
-        hidden = self._encode([paragraph.whole() for paragraph in self._draw(0)[0]]).hidden
+        hidden = self._encode([paragraph.whole() for paragraph in self.draw(0)[0]]).hidden
         products = hidden.float() @ self.model.term_matrix()[self.allowed[::37]].T
         self.model.scale.fill_(1 / float(products.std()))
         self.model.bias.fill_(-0.5)
