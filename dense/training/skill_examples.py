@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from dense.models.skill_config import EXPANDED, LINK, SPAN
 from dense.models.skill_inputs import Span, check_span
 from sparta.base.errors import InputError
+from sparta.base.files import by_hash
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.parsing import placed
@@ -104,7 +105,7 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
     """
     held_out: list[SkillSet] = []
     for data in sets:
-        queries = sorted({example.query for example in data.examples}, key=_hash)
+        queries = by_hash({example.query for example in data.examples})
         chosen = set(queries[: min(n, len(queries) // 2)])
         examples = tuple(example for example in data.examples if example.query in chosen)
         held_out.append(replace(data, examples=examples))
@@ -120,10 +121,6 @@ def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[Ski
                 remedy=remedy("use more data, or a smaller {}", Option("held_out")),
             )
     return train, [data for data in held_out if data.examples]
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def keys_of(passage: Passage) -> tuple[Key, ...]:

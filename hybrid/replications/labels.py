@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from sparta.base.errors import InputError, ModelError
+from sparta.base.files import by_hash
 from sparta.base.records import Hit
 from sparta.base.remedies import Option, remedy
 from sparta.models.folders.tokenizer import load_tokenizer
@@ -156,7 +157,7 @@ class LabelTraining(TrainingRun[LabelModel]):
 
     def __init__(self, recipe: LabelRecipe, claims: Sequence[Claim], folder: Path) -> None:
         labels = sorted({claim.label for claim in claims})
-        self.claims = sorted(claims, key=lambda claim: hashlib.sha256(claim.text.encode()).digest())
+        self.claims = by_hash(claims, key=lambda claim: claim.text)
         self.held_out, self.rest = self.claims[: recipe.held_out], self.claims[recipe.held_out :]
         if len(labels) < 2 or len(self.rest) < recipe.batch_size:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from hybrid.evaluation.measures import Evaluation
 from hybrid.evaluation.results import SetResults
 from hybrid.replications.pool import TaskPool
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write
+from sparta.base.files import atomic_write, by_hash
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.training.options import check_same, settings_of
 
@@ -106,7 +105,7 @@ class LeaveOut:
 
 def few_of(examples: SkillSet, n: int) -> SkillSet:
     """Return a fixed sample of a task's examples; a larger sample contains the smaller one."""
-    ordered = sorted(examples.examples, key=lambda example: hashlib.sha256(example.query.encode()).digest())
+    ordered = by_hash(examples.examples, key=lambda example: example.query)
     return replace(examples, examples=tuple(ordered[:n]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import torch
 
 from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
 from sparta.base.checks import paths_of
-from sparta.base.files import short_hash
+from sparta.base.files import by_hash, short_hash
 from sparta.data.answers import exact_match, token_f1
 from sparta.neural.encoding import arithmetic
 from sparta.neural.processes import training_device
@@ -214,8 +213,7 @@ def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExam
     :param held_out: number of held-out questions: those with the lowest hashes
     """
     questions = {example.question.casefold() for example in examples}
-    by_hash = sorted(questions, key=lambda question: hashlib.sha256(question.encode()).digest())
-    held_out_questions = set(by_hash[:held_out])
+    held_out_questions = set(by_hash(questions)[:held_out])
     held_out_examples = [example for example in examples if example.question.casefold() in held_out_questions]
     return [
         example for example in examples if example.question.casefold() not in held_out_questions

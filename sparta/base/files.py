@@ -305,6 +305,11 @@ def short_hash(values: Iterable[object]) -> str:
     return digest.hexdigest()[:16]
 
 
+def by_hash[T](values: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
+    """Return the values in the order of the SHA-256 of their keys; data are held out in this order."""
+    return sorted(values, key=lambda value: hashlib.sha256(key(value).encode()).digest())
+
+
 def allow_open_files(more: int) -> int:
     """Raise this process's limit on open files by `more`, as far as the machine allows.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from torch.nn import functional
 
 from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
-from sparta.base.files import short_hash
+from sparta.base.files import by_hash, short_hash
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import no_model, shipped_for
@@ -331,7 +330,7 @@ def _held_out(
         by_key.setdefault(key(example), []).append(example)
     held_out: list[ReadingExample] = []
     held_out_keys: set[str] = set()
-    for example_key in sorted(by_key, key=lambda example_key: hashlib.sha256(example_key.encode()).digest()):
+    for example_key in by_hash(by_key):
         if len(held_out) >= n:
             break
         held_out += by_key[example_key]

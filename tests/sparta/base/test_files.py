@@ -26,6 +26,7 @@ from sparta.base.files import (
     allow_open_files,
     atomic_path,
     atomic_write,
+    by_hash,
     raise_if_unreadable,
     sha256_file,
     storage_errors,
@@ -375,3 +376,18 @@ def test_a_document_in_a_zip_archive_is_named(
     with pytest.raises(InputError, match=f"found {found}") as caught:
         list(numbered_lines(f"{path}.x"))
     assert remedy.format(path=path) in str(caught.value.remedy)
+
+
+def test_splits_follow_the_sha256_of_the_utf8_of_a_key() -> None:
+    # sha256sum prints 62cb…, 640b…, 67a3…, 77af… and e3b0…: another order would change what is held out
+    words = ["bee", "élan", "ant", "cat", ""]
+    assert by_hash({"cat", "ant", "élan", "bee", ""}) == words
+    examples = [(n, word) for n, word in enumerate(reversed(words))]
+    assert by_hash([*examples, (5, "ant")], lambda example: example[1]) == [
+        (4, "bee"),
+        (3, "élan"),
+        (2, "ant"),
+        (5, "ant"),
+        (1, "cat"),
+        (0, ""),
+    ]
