@@ -228,19 +228,15 @@ def train(training: _Training) -> None:
 
     train = train_dense
     if learning.two_stages:
-        collection = _read_collection(learning.index) if learning.index else []
+        collection: list[Passage] = []
+        if learning.index:
+            from sparta.search.searcher import Searcher
+
+            with Searcher(learning.index) as searcher:
+                collection = list(searcher.live_passages())
         train = partial(train_in_two_stages, only_p2=learning.p2_alone, collection=collection)
     resume, command = training.end.resume, typed_command()
     report(train(sets, training.recipe(), data.output, resume=resume, command=command))
-
-
-def _read_collection(index: Path) -> list[Passage]:
-    """Return the passages of an index."""
-    from hybrid.replications.skill_mining import passages_of
-    from sparta.search.searcher import Searcher
-
-    with Searcher(index, channel="bm25") as searcher:
-        return list(passages_of(searcher))
 
 
 def _print_paper(training: _Training, questions: int) -> None:

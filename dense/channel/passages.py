@@ -21,11 +21,9 @@ from sparta.index.folder import lost_commit
 from sparta.index.generation import Generation
 from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
-from sparta.lucene.bridge import ImpactSearcher
-from sparta.search.contexts import passages_of
+from sparta.lucene.bridge import RECORDS_PER_READ, ImpactSearcher
+from sparta.search.contexts import whole_texts
 
-_RECORDS_PER_READ = 128
-"""Java returns the records of a read in an array of at most 2 GiB: 128 records of 16 MiB each."""
 BLOCK_SIZE = 32 << 20
 """A block ends when its records have this many characters. So blocks of long passages fit in memory."""
 
@@ -119,8 +117,8 @@ class LivePassages(Closing):
 
     def _raws(self, docids: npt.NDArray[np.int32]) -> Iterator[list[str]]:
         """Yield the stored records of passages, some at a time."""
-        for start in range(0, len(docids), _RECORDS_PER_READ):
-            yield self.lucene.raws(docids[start : start + _RECORDS_PER_READ])
+        for start in range(0, len(docids), RECORDS_PER_READ):
+            yield self.lucene.raws(docids[start : start + RECORDS_PER_READ])
 
     def blocks(
         self, docids: npt.NDArray[np.int32], *, context: bool, block_size: int = BLOCK_SIZE
@@ -147,7 +145,7 @@ class LivePassages(Closing):
         passage_ids = (
             record["passage_id"] for record in records if context and is_sentence_of_passage(record)
         )
-        texts = passages_of(self.lucene, passage_ids)
+        texts = whole_texts(self.lucene, passage_ids)
         return [folded(_passage(record, texts), self._language) for record in records]
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import plain_name
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
-from sparta.data.corpus import passages_of
+from sparta.data.corpus import passages_in_file
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.training.formats import form_of, read_records
 
@@ -64,7 +64,7 @@ def read_skill_sets(
         logger.warning(
             "the training files name no passages by id or title, so the files of texts are ignored"
         )
-    passages = named() if named else (passage for path in paths for passage in passages_of(path))
+    passages = named() if named else (passage for path in paths for passage in passages_in_file(path))
     known = _passages_by_name(names, passages)
     sets = []
     for file, file_drafts in zip(files, drafts, strict=True):

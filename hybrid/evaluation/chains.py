@@ -15,7 +15,7 @@ from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, evidence_by_passage
 from hybrid.evidence.supporting import Fact, facts_of, measured
 from hybrid.multihop.measures import passage_em, path_recall
-from hybrid.multihop.paths import passages_of
+from hybrid.multihop.paths import distinct_evidence
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.records import Advance, Hit, Run, ScoredPassage
 from sparta.data.sentences import sentence_splitter
@@ -85,7 +85,7 @@ def run_chain(
     _warm_up(searcher, query_set)
     for query in query_set.queries:
         result = searcher.find_paths(query.text, ALL)
-        hits = passages_of(result.paths, depth + query_set.excludes_query_id)
+        hits = distinct_evidence(result.paths, depth + query_set.excludes_query_id)
         runs[query.query_id] = [
             ScoredPassage(hit.passage_id, hit.score)
             for hit in hits

@@ -28,7 +28,7 @@ from sparta.index.snapshot import IndexSnapshot
 from sparta.search.retriever import Page
 from sparta.search.searcher import is_fusion
 
-Docids = npt.NDArray[np.integer[Any]]
+Docids = npt.NDArray[np.int32]
 WHOLE = "passage"
 
 
@@ -195,8 +195,8 @@ class IndexStore(Closing):
     def _matching(self, index: Index, snapshot: IndexSnapshot, filter: FilterLike | None) -> Docids:
         """Return the docids of all passages that match a filter, in the order in which they were written."""
         lucene, parsed = snapshot.lucene, self._filter(index, filter)
-        docids = np.flatnonzero(lucene.matching(parsed)) if parsed else lucene.live()
-        return docids[np.argsort(lucene.positions(docids), kind="stable")]
+        matching = np.flatnonzero(lucene.matching(parsed)).astype(np.int32) if parsed else None
+        return lucene.in_corpus_order(matching)
 
     def _filter(self, index: Index, filter: FilterLike | None) -> Filter | None:
         """Return a filter on metadata keys as a filter on fields. Conditions on unknown keys do not hold."""

@@ -94,7 +94,7 @@ class EvidencePath:
         return {"score": self.score, **answer, "passages": [evidence.as_dict() for evidence in self.passages]}
 
 
-def passages_of(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
+def distinct_evidence(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
     """Return the first `k` distinct evidence passages, best path first, each with its path's score."""
     hits: dict[str, Hit] = {}
     for path in paths:

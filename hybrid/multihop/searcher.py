@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybrid.multihop.chain import Chain, ChainResult
-from hybrid.multihop.paths import EvidencePath, passages_of
+from hybrid.multihop.paths import EvidencePath, distinct_evidence
 from hybrid.multihop.steps import READ, RETRIEVE, read_chain
 from hybrid.multihop.tools import IndexTools
 from sparta.base.checks import queries_of, whole
@@ -163,7 +163,7 @@ class ChainPassages(DelegatingRetriever):
             )
         query_ids = [str(number) for number in range(len(queries))]
         paths = self.chain.batch_find_paths(queries, query_ids, ALL, threads)
-        return [passages_of(question_paths, page.k) for question_paths in paths.values()]
+        return [distinct_evidence(question_paths, page.k) for question_paths in paths.values()]
 
     def close(self) -> None:
         """Release the indexes."""

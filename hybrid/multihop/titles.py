@@ -189,9 +189,7 @@ def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArra
     name_hashes, title_hashes, is_shortened, docids = array("Q"), array("Q"), array("b"), array("i")
     previous_title = None
     with searcher.reader.snapshot() as snapshot:
-        live = snapshot.lucene.live()
-        order = np.argsort(snapshot.lucene.positions(live), kind="stable")
-        for block in itertools.batched(live[order].tolist(), _BLOCK):
+        for block in itertools.batched(snapshot.lucene.in_corpus_order().tolist(), _BLOCK):
             for docid, raw in zip(block, snapshot.lucene.raws(block), strict=True):
                 record = json.loads(raw)
                 title = record.get("title")

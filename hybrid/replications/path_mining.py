@@ -11,7 +11,7 @@ from typing import Any
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import EvidenceSets, Unit, evidence_by_passage
-from hybrid.multihop.paths import passages_of
+from hybrid.multihop.paths import distinct_evidence
 from hybrid.multihop.searcher import ALL, ChainSearcher
 from sparta.base.checks import path_of
 from sparta.base.errors import InputError
@@ -89,7 +89,7 @@ def _passages(
     :param evidence: ids of passages that must not be negatives
     """
     hits: dict[str, Hit] = {}
-    for hit in passages_of(chain.find_paths(question, ALL).paths, ALL):
+    for hit in distinct_evidence(chain.find_paths(question, ALL).paths, ALL):
         hits.setdefault(passage_of(hit.passage_id) if cut else hit.passage_id, hit)
     complete_sets = [gold for units in sets if (gold := _gold(chain, units, hits, cut=cut))]
     if not complete_sets:

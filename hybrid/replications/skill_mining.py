@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dense.channel.searcher import DenseSearcher
 from dense.models.mentions import with_marks
@@ -28,15 +25,11 @@ from hybrid.multihop.tools import check_entities
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
-from sparta.index.inputs.impact_batches import stored_title
-from sparta.search.searcher import Searcher
 from sparta.training.formats import dpr_object
 from sparta.training.known import Key, keys_of
 
 if TYPE_CHECKING:
     from dense.encoding.skills import Skills
-
-_AT_ONCE = 4096
 
 
 def mine_skill(
@@ -62,7 +55,7 @@ def mine_skill(
         name does not end like DPR's JSON
     """
     with Miner.writing(index, output, options) as miner:
-        index_passages = (lambda: passages_of(miner.lexical)) if not texts else None
+        index_passages = miner.lexical.live_passages if not texts else None
         sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=index_passages)
         search = _search(miner.searcher, skill, model)
         for skill_set in sets:
@@ -84,16 +77,6 @@ def mine_skill(
                     miner.write(question, example.positives, hits, evidence)
                 options.advance(len(block))
     return miner.report
-
-
-def passages_of(searcher: Searcher) -> Iterator[Passage]:
-    """Yield the live passages of an index, in corpus order."""
-    with searcher.reader.snapshot() as snapshot:
-        live = snapshot.lucene.live()
-        order = np.argsort(snapshot.lucene.positions(live), kind="stable")
-        for docids in batched(live[order].tolist(), _AT_ONCE):
-            for record in map(json.loads, snapshot.lucene.raws(docids)):
-                yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
 
 
 def _search(

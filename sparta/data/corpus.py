@@ -65,7 +65,7 @@ def open_corpus(
     return RecordReader(corpus, skip_invalid=skip_invalid, fields=fields)
 
 
-def passages_of(path: str | Path) -> Iterator[Passage]:
+def passages_in_file(path: str | Path) -> Iterator[Passage]:
     """Yield the passages of a file, for a caller that has no options for fields and invalid records.
 
     :raises BadRecordError: a record is invalid.

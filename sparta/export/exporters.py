@@ -156,9 +156,8 @@ class Contents:
         lucene: ImpactSearcher, named: Callable[[str], str] = str, at_once: BlockSizes = USUAL_SIZES
     ) -> Contents:
         """Sort the passages and count their postings, in one pass over all postings."""
-        live = lucene.live()
-        docids = live[np.argsort(lucene.positions(live), kind="stable")]
-        ranks = np.zeros(int(live[-1]) + 1 if len(live) else 0, np.int32)
+        docids = lucene.in_corpus_order()
+        ranks = np.zeros(int(docids.max(initial=-1)) + 1, np.int32)
         ranks[docids] = np.arange(len(docids), dtype=np.int32)
         sizes, sums = np.zeros((2, len(ranks)), np.int64)
         terms = highest = 0

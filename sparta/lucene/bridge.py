@@ -41,6 +41,8 @@ from sparta.lucene.packing import (
     unpack_vectors,
 )
 
+RECORDS_PER_READ = 128
+"""Records that fit into one array of Java, which `raws` returns: 2 GiB, and a record has at most 16 MiB."""
 _ALWAYS_FITS = 2**20
 _LARGEST_INT = 2**31 - 1
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -365,6 +367,11 @@ class ImpactSearcher(Closing):
         """Return all live docids, `(num_docs,) int32`, ascending."""
         with self._reading():
             return np.frombuffer(_bytes(self._java.live()), "<i4")
+
+    def in_corpus_order(self, docids: npt.NDArray[np.int32] | None = None) -> npt.NDArray[np.int32]:
+        """Return these docids, `(n,)`, in corpus order; without an argument, all live docids."""
+        docids = self.live() if docids is None else docids
+        return docids[np.argsort(self.positions(docids), kind="stable")]
 
     def impacts(self, docid: int, terms: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the impacts of these terms in one passage, `(n,) int32`; 0 if the passage lacks the term."""

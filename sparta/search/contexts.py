@@ -15,7 +15,7 @@ from sparta.lucene.bridge import ImpactSearcher
 
 def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits; sentences get their passage's text as `context` in their metadata."""
-    return with_contexts(hits, partial(passages_of, lucene))
+    return with_contexts(hits, partial(whole_texts, lucene))
 
 
 def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mapping[str, str]]) -> list[Hit]:
@@ -32,7 +32,7 @@ def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mappi
     ]
 
 
-def passages_of(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str, str]:
+def whole_texts(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str, str]:
     """Return the texts of split passages by passage id. White space replaces a deleted sentence.
 
     A passage's text joins all its live sentences p#0, p#1, …, each at its offset.

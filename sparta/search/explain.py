@@ -15,7 +15,7 @@ from sparta.base.renames import renamed_attributes
 from sparta.data.units import is_chunk, is_sentence_of_passage, passage_of
 from sparta.index.snapshot import IndexSnapshot
 from sparta.lucene.packing import Hits
-from sparta.search.contexts import passages_of
+from sparta.search.contexts import whole_texts
 from sparta.search.searcher import Searcher, docids_of
 
 
@@ -237,7 +237,7 @@ def _pairs(snapshot: IndexSnapshot, docids: Sequence[int]) -> dict[str, str]:
     lexical, pairs = snapshot.tokenizer.lexical, dict[str, str]()
     records = [json.loads(raw) for raw in snapshot.lucene.raws(docids)] if lexical else []
     sentences = filter(is_sentence_of_passage, records)
-    passages = passages_of(snapshot.lucene, (record["passage_id"] for record in sentences))
+    passages = whole_texts(snapshot.lucene, (record["passage_id"] for record in sentences))
     for record in records:  # the pairs of a sentence are those of its context
         content = passages[record["passage_id"]] if is_sentence_of_passage(record) else record["contents"]
         context = record.get("context") or content

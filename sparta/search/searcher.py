@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,17 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter
-from sparta.base.records import Hit, PassageRecord, Ranking
+from sparta.base.records import Hit, Passage, PassageRecord, Ranking
 from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader, reopened
 from sparta.index.snapshot import IndexSnapshot, IndexVersion
-from sparta.lucene.bridge import Bm25
+from sparta.lucene.bridge import RECORDS_PER_READ, Bm25
 from sparta.lucene.packing import EXACT_SCORES, Hits
 from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.contexts import in_context, whole_record
-from sparta.search.retriever import Page, Retriever
+from sparta.search.retriever import Page, Retriever, hit_of
 
 IMPACT, BM25 = "impact", "bm25"
 LUCENE_CHANNELS = (IMPACT, BM25)
@@ -223,6 +223,14 @@ class Searcher(ChannelSearcher):
             raw = snapshot.lucene.raws(docids_of(snapshot, passage_id)[:1])[0]
             return PassageRecord.of(json.loads(raw))
 
+    def live_passages(self) -> Iterator[Passage]:
+        """Yield the live passages of the index, in corpus order."""
+        with self.reader.snapshot() as snapshot:
+            for docids in itertools.batched(snapshot.lucene.in_corpus_order().tolist(), RECORDS_PER_READ):
+                for record in map(json.loads, snapshot.lucene.raws(docids)):
+                    hit = hit_of(str(record["id"]), 0.0, PassageRecord.of(record))
+                    yield Passage(hit.passage_id, hit.text, hit.title)
+
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Return the passages of these docids as hits with one score.
 
@@ -274,8 +282,7 @@ def docids_of(snapshot: IndexSnapshot, passage_id: str, filter: Filter | None = 
     lucene = snapshot.lucene
     docids = [docid for docid in lucene.docids([passage_id]).tolist() if docid >= 0]
     if not docids and is_cut(snapshot.generation.unit):
-        parts = lucene.docids(lucene.sentences([passage_id]))
-        docids = parts[np.argsort(lucene.positions(parts))].tolist()
+        docids = lucene.in_corpus_order(lucene.docids(lucene.sentences([passage_id]))).tolist()
         if filter:
             matches = lucene.matching(filter)
             docids = [docid for docid in docids if matches[docid]] or docids

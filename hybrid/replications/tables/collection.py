@@ -13,11 +13,9 @@ from pathlib import Path
 
 from hybrid.evaluation.questions import judged
 from hybrid.evaluation.testsets import QuestionSet
-from hybrid.replications.skill_mining import passages_of
 from hybrid.replications.tables.experiment import Experiment, size_of
 from sparta.base.disk.streams import open_decompressed
 from sparta.base.files import atomic_path, atomic_write, make_folder
-from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
 from sparta.index.inputs.options import IndexOptions
 from sparta.search.searcher import Searcher
@@ -125,12 +123,6 @@ def wikipedia_texts(experiment: Experiment) -> list[Path]:
 def kilt_texts(experiment: Experiment) -> list[Path]:
     """Return the passages of KILT's tasks."""
     return [experiment.path(name) for name in ("kilt-passages", "kilt-more") if experiment.located(name)]
-
-
-def all_passages(index: Path) -> list[Passage]:
-    """Return the live passages of an index, in corpus order."""
-    with Searcher(index, channel="bm25") as searcher:
-        return list(passages_of(searcher))
 
 
 def sampled(questions: QuestionSet, experiment: Experiment, *, skip: int = 0) -> QuestionSet:

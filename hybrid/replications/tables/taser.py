@@ -269,9 +269,10 @@ def dense_recall(model: Path | str, index: Path, sets: Mapping[str, QuestionSet]
     """Return answer recall@k of exact search with a bi-encoder over all passages of an index."""
     from hybrid.evaluation.evaluate import search_exactly
     from hybrid.evaluation.rankings import Holds, answer_recall
-    from hybrid.replications.tables.collection import all_passages
+    from sparta.search.searcher import Searcher
 
-    passages = all_passages(index)
+    with Searcher(index) as searcher:
+        passages = list(searcher.live_passages())
     texts = {passage.passage_id: passage.text for passage in passages}
     figures = {}
     for column, questions in sets.items():

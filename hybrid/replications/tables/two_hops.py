@@ -28,7 +28,7 @@ class TwoHops(NamedTuple):
 def two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
     """Return the questions with two gold passages, and the passages of the index."""
     from hybrid.evaluation.questions import judged
-    from hybrid.replications.tables.collection import all_passages
+    from sparta.search.searcher import Searcher
 
     index, questions = hotpot(experiment)
     gold = judged(questions, index).qrels
@@ -37,7 +37,8 @@ def two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
         for query in questions.queries
         if len(ids := list(gold.get(query.query_id, {}))) == 2
     ]
-    return hops, all_passages(index)
+    with Searcher(index) as searcher:
+        return hops, list(searcher.live_passages())
 
 
 def hotpot(experiment: Experiment) -> tuple[Path, QuestionSet]:

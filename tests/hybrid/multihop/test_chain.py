@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from hybrid.multihop.chain import Chain, Linked
-from hybrid.multihop.paths import passages_of
+from hybrid.multihop.paths import distinct_evidence
 from hybrid.multihop.steps import Step, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -104,7 +104,7 @@ def test_two_hops_by_hand() -> None:
     assert e.score == pytest.approx(8.6)
     assert list(found.seconds) == [step.name for step in read_chain("hotpot")]
     assert found.paths[1].as_dict()["passages"][1]["span"] == "Eve"
-    assert [h.passage_id for h in passages_of(found.paths, 3)] == ["b", "f", "e"]
+    assert [h.passage_id for h in distinct_evidence(found.paths, 3)] == ["b", "f", "e"]
     assert len(Chain(steps, tools).find_paths("which", 2).paths) == 2
 
 
@@ -179,7 +179,7 @@ def test_a_path_covers_the_terms_of_the_question_by_hand() -> None:
     assert found[0].passages[1].scores == pytest.approx({"linked": 1, "second": 4 / 7})
     assert ("terms", ["e"]) in tools.asked, "the others are known"
     assert found[0].evidence_ids == ("b",), "what is linked here only leads on"
-    assert "e" not in [h.passage_id for h in passages_of(found, 9)]
+    assert "e" not in [h.passage_id for h in distinct_evidence(found, 9)]
     assert found[0].as_dict()["passages"][1]["steps"] == found[0].passages[1].scores
 
 

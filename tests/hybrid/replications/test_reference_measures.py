@@ -26,10 +26,10 @@ from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold, exact_match
 from hybrid.multihop.measures import passage_em
 from hybrid.replications.downstream import Solved, measure
-from hybrid.replications.tables.collection import all_passages
 from hybrid.replications.tables.taser import dense_recall
 from hybrid.replications.tables.two_hops import TwoHops, hits_of, nearest
 from sparta.base.records import Passage, Query, ScoredPassage
+from sparta.search.searcher import Searcher
 from tests.hybrid.replications.conftest import Data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -82,7 +82,8 @@ def test_the_answer_recall_of_variants_is_that_of_all_dot_products(
     """Table A1: exact search over all passages of the index, then DPR's rule; 250 questions, four depths."""
     model = DenseModel.from_encoder(str(encoder_folder), DenseConfig(pooling="cls", cosine=False))
     model.save_pretrained(tmp_path / "model")
-    passages, rng = all_passages(data.index), random.Random(2)
+    with Searcher(data.index) as searcher:
+        passages, rng = list(searcher.live_passages()), random.Random(2)
     queries = []
     for n in range(N // 4):
         words = rng.choice(passages).text.split()

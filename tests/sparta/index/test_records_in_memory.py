@@ -55,6 +55,17 @@ def test_windows_of_ones_own_are_no_sentences(tmp_path: Path) -> None:
         assert [hit.passage_id for hit in index.search("engine", filter={"start": "00:01:02"})] == ["v#0"]
 
 
+def test_the_live_passages_of_a_searcher(tmp_path: Path) -> None:
+    """They come in corpus order, without deleted passages and former texts."""
+    records = [{"id": f"p{i}", "text": f"text {i}", "title": f"title {i}"} for i in range(4)]
+    with Index.create(tmp_path / "ix", records, options=BM25) as index:
+        index.update([{"id": "p0", "text": "another text"}])
+        index.delete(["p2"])
+        live = list(index.searcher.live_passages())
+    expected = [("p0", "another text", ""), ("p1", "text 1", "title 1"), ("p3", "text 3", "title 3")]
+    assert [(passage.passage_id, passage.text, passage.title) for passage in live] == expected
+
+
 def test_errors_of_the_callers_records_pass_unchanged(tmp_path: Path) -> None:
     """No error of the network, or of a file that a generator opens, is taken for an error of the index."""
 

@@ -68,6 +68,9 @@ def test_reading_back(collection):
             expected = {term: int(x) for term, x in zip(made.terms, made.matrix[i], strict=True) if x}
             assert searcher.vector(docid) == expected
         assert sorted(searcher.ids(searcher.live())) == sorted(made.ids)
+        assert searcher.ids(searcher.in_corpus_order()) == [made.ids[i] for i in np.argsort(made.positions)]
+        in_order = sorted(some, key=lambda i: made.positions[i])
+        assert searcher.ids(searcher.in_corpus_order(docids)) == [made.ids[i] for i in in_order]
 
 
 @pytest.mark.jvm
