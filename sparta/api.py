@@ -378,7 +378,7 @@ class Index(Closing):
         candidates: int | None,
         n_hits: int = 0,
     ) -> Retriever:
-        """Return a retriever; `n_hits` is the least number of candidates of a fusion if none is named."""
+        """Return a retriever; `candidates` and `n_hits` as in `open_retriever`."""
         if rerank is not None:
             from sparta.rerank.reranked import RERANK_DEPTH, reranked
 
@@ -413,11 +413,9 @@ class Index(Closing):
                         "build the dense channel with: {}", Command.of("dense index", index=self.path)
                     ),
                 )
-        from hybrid.retrieval.fusion import CANDIDATES
         from hybrid.retrieval.searcher import open_retriever
 
-        n_candidates = max(CANDIDATES, n_hits) if candidates is None else candidates
-        return open_retriever(self.reader, channel, candidates=n_candidates)
+        return open_retriever(self.reader, channel, candidates=candidates, n_hits=n_hits)
 
     @property
     def channels(self) -> list[str]:

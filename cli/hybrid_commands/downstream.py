@@ -83,15 +83,13 @@ def downstream(chosen: _Downstream) -> None:
     from hybrid.evaluation.results import results_table
     from hybrid.replications.downstream import solve_task
     from hybrid.replications.solvers import open_solver
-    from hybrid.retrieval.fusion import CANDIDATES
     from hybrid.retrieval.searcher import open_retriever
     from sparta.index.folder import default_index
 
     retrieving, model = chosen.retrieving, chosen.model
     questions = retrieving.questions(chosen.dataset)
     folder = retrieving.index or default_index()
-    most = max(CANDIDATES, retrieving.depth)
-    with open_retriever(folder, retrieving.channel, candidates=most) as retriever:
+    with open_retriever(folder, retrieving.channel, n_hits=retrieving.depth) as retriever:
         solver = open_solver(retriever, chosen.by, model, chosen.end.device)
         with tqdm(unit="question", disable=True if chosen.quiet else None) as bar:
             results = solve_task(

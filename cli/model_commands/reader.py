@@ -87,10 +87,9 @@ class _Questions:
 
     def retriever(self) -> Any:
         """Return an open retriever of the channels."""
-        from hybrid.retrieval.fusion import CANDIDATES
         from hybrid.retrieval.searcher import open_retriever
 
-        return open_retriever(self.index, self.channel, candidates=max(CANDIDATES, self.depth))
+        return open_retriever(self.index, self.channel, n_hits=self.depth)
 
 
 def _check_output(output: Path) -> None:

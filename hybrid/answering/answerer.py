@@ -22,7 +22,6 @@ from hybrid.answering.answers import (
     with_offset,
 )
 from hybrid.multihop.searcher import ChainPassages, ChainSearcher
-from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
 from sparta.base.checks import fraction, queries_of, whole
@@ -241,9 +240,9 @@ def open_answerer(
     if reader is not None:
         reader_folder(reader)  # a wrong path raises before the index opens
     reranks = (rerank_depth or 0) if rerank is not None else 0
-    candidates = max(CANDIDATES, settings.get("depth") or 0, reranks)
+    n_hits = max(settings.get("depth") or 0, reranks)
     retriever: Any = (
-        ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, candidates=candidates)
+        ChainPassages(chain) if chain else open_retriever(index, channels, bm25=bm25, n_hits=n_hits)
     )
     try:
         if rerank is not None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.integrations.metadata import filter_on_fields, keys_of
-from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter
@@ -27,13 +26,11 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
 
     :param channels: channels of a folder, as in `open_retriever`: `impact`, `bm25`, `dense`,
         `bm25=1.2,impact`
-    :param k: number of hits per query; fusion reads as many candidates, but at least 100
+    :param k: number of hits per query
     :raises InputError: channels were named for an open retriever
     """
     if index is None or isinstance(index, str | Path):
-        return open_retriever(
-            index, channels, candidates=max(CANDIDATES, k), refresh_seconds=_REFRESH_SECONDS
-        )
+        return open_retriever(index, channels, n_hits=k, refresh_seconds=_REFRESH_SECONDS)
     if channels:
         raise InputError(
             f"channels {channels!r} cannot be named for the open retriever {index.channel}",

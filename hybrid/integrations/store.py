@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hybrid.integrations.filters import known_fields_only
 from hybrid.integrations.metadata import fields_of, fields_of_key, filter_on_fields, keys_of
-from hybrid.retrieval.fusion import CANDIDATES
+from hybrid.retrieval.searcher import open_retriever
 from sparta.api import Index
 from sparta.base.checks import query_of, whole
 from sparta.base.closing import Closing
@@ -26,7 +26,6 @@ from sparta.index.inputs.options import IndexOptions
 from sparta.index.plan import has_commit
 from sparta.index.snapshot import IndexSnapshot
 from sparta.search.retriever import Page
-from sparta.search.searcher import is_fusion
 
 Docids = npt.NDArray[np.int32]
 WHOLE = "passage"
@@ -165,12 +164,12 @@ class IndexStore(Closing):
         if not index or not len(index):
             return []
         parsed = self._filter(index, filter)
-        candidates = max(CANDIDATES, whole("k", k)) if is_fusion(self.channels) else None
-        retriever, wanted_ids = index.retriever(self.channels, candidates=candidates), set(passage_ids)
+        retriever = open_retriever(index.reader, self.channels, n_hits=whole("k", k))
+        wanted_ids = set(passage_ids)
         with retriever.holding():
             [ranking] = retriever.rank([query_of(query)], Page(retriever.most_hits, filter=parsed))
             columns = zip(ranking.passage_ids, ranking.docids, ranking.scores, strict=True)
-            best = list(islice((row for row in columns if row[0] in wanted_ids), whole("k", k)))
+            best = list(islice((row for row in columns if row[0] in wanted_ids), k))
             kept = Ranking(*map(list, zip(*best, strict=True))) if best else Ranking()
             return retriever.hits([kept])[0]
 

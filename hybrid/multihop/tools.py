@@ -27,7 +27,6 @@ from hybrid.multihop.steps import (
     Step,
 )
 from hybrid.multihop.titles import TitleTable
-from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, NoPassageError
@@ -85,12 +84,12 @@ class IndexTools(Closing):
         self.device = device
         self._reader = IndexReader(self.index)
         self._retrievers: dict[str, Retriever] = {}
-        self._candidates: dict[str, int] = {}
+        self._depths: dict[str, int] = {}
         self._read_titles: tuple[Committed | None, TitleTable | None] = (None, None)
 
     def check(self, steps: Sequence[Step]) -> None:
         """Open the channels, models and readers that the steps need; raise if a step cannot run."""
-        self._candidates = _candidates_by_channel(steps)
+        self._depths = _depths_by_channel(steps)
         for step in steps:
             skill = STEP_SKILLS[step.skill] if step.by_model else ""
             if step.by in (TITLES, LINKS):
@@ -182,8 +181,7 @@ class IndexTools(Closing):
 
     def _open_channel(self, channel: str) -> Retriever:
         """Open a channel, or a fusion of several channels, over the shared reader of the index."""
-        candidates = self._candidates.get(channel, CANDIDATES)
-        return open_retriever(self._reader, channel or None, candidates=candidates)
+        return open_retriever(self._reader, channel or None, n_hits=self._depths.get(channel, 0))
 
     def _words(self, channel: str) -> Searcher:
         """Return the retriever of a channel whose scores are sums over terms (impact or bm25)."""
@@ -412,11 +410,11 @@ def _is_encoded_by_expert(skills: Skills, searcher: DenseSearcher) -> bool:
     return float(np.median(cosines)) >= _SAME
 
 
-def _candidates_by_channel(steps: Sequence[Step]) -> dict[str, int]:
-    """Return the number of candidates that the steps need from each channel."""
+def _depths_by_channel(steps: Sequence[Step]) -> dict[str, int]:
+    """Return the largest depth of the steps that search each channel."""
     deepest: dict[str, int] = {}
     for step in steps:
-        deepest[step.channel] = max(deepest.get(step.channel, CANDIDATES), step.depth)
+        deepest[step.channel] = max(deepest.get(step.channel, 0), step.depth)
     return deepest
 
 

@@ -11,7 +11,6 @@ from hybrid.answering.answers import as_read
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.replications.files import state_of
 from hybrid.replications.labels import Claim, read_texts
-from hybrid.retrieval.fusion import CANDIDATES
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
@@ -50,7 +49,7 @@ def claims_of(
     if not path.exists():
         make_folder(folder)
         lines = [json.dumps(settings)]
-        with open_retriever(index, channel, candidates=max(CANDIDATES, depth)) as retriever:
+        with open_retriever(index, channel, n_hits=depth) as retriever:
             for block in itertools.batched(queries, _AT_ONCE):
                 hits_by_query = retriever.batch_search(
                     [q.text for q in block], [q.query_id for q in block], depth, 2

@@ -168,19 +168,23 @@ def open_retriever(
     channels: str | None = None,
     *,
     bm25: Bm25 | None = None,
-    candidates: int = CANDIDATES,
+    candidates: int | None = None,
+    n_hits: int = 0,
     refresh_seconds: float | None = None,
 ) -> HybridSearcher | ChannelSearcher:
     """Open a retriever for one channel (`impact`, `bm25`, `dense`) or a fusion (`bm25=1.2,impact`).
 
     :param index: an index folder, or an open reader
     :param channels: None is `impact`, or `bm25` if the index has only BM25
-    :param candidates: the number of passages that each channel contributes to a fusion
+    :param candidates: the number of passages that each channel contributes to a fusion. None is `n_hits`, but
+        at least 100
+    :param n_hits: the number of hits that searches will return
     :param refresh_seconds: seconds between checks for new commits; a search triggers the check. None never
         checks
     """
     fusion = None
     if channels and is_fusion(channels):
+        candidates = max(CANDIDATES, n_hits) if candidates is None else candidates
         fusion = Fusion.parse(channels, CHANNELS, candidates)
     elif channels:
         channel(channels)
