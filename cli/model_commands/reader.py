@@ -31,6 +31,7 @@ from cli._output import counted, is_kept
 from cli._search import channel_option
 from cli._training import (
     EndArguments,
+    accumulate_option,
     dropout_option,
     rate_option,
     report,
@@ -41,12 +42,6 @@ from cli._training import (
 from sparta.base.errors import InputError
 from sparta.base.files import check_output_file
 
-
-def _fraction(name: str, default: float, text: str) -> Any:
-    """Declare an option of a fraction from 0 to 1."""
-    return real(default, text, name, most=1)
-
-
 _examples_option = option(
     "File for the training examples, .jsonl.", "--output", required=True, type=output_type
 )
@@ -56,7 +51,6 @@ _best_option = option(
     required=True,
     type=folder_type,
 )
-_batches_option = whole(1, "Number of batches whose gradients make one step.", "--accumulate")
 
 
 @arguments
@@ -158,19 +152,17 @@ class _ReaderTraining:
     language: str = language_option
     steps: int = whole(1500, "Number of training steps.")
     batch_size: int = whole(12, "Questions per step.")
-    accumulate: int = _batches_option
+    accumulate: int = accumulate_option
     learning_rate: float = rate_option(6e-5, "Peak learning rate; the span layer learns ten times as fast.")
-    layer_decay: float = _fraction(
-        "--layer-decay", 1.0, "Factor on the learning rate per layer, from the top layer down."
-    )
-    negatives: float = _fraction(
-        "--negatives", 0.4, "Fraction of questions that also get passages without the answer (negatives)."
+    layer_decay: float = real(1.0, "Factor on the learning rate per layer, from the top layer down.", most=1)
+    negatives: float = real(
+        0.4, "Fraction of questions that also get passages without the answer (negatives).", most=1
     )
     passages: int = whole(
         2, "Most passages of a question with negatives, the passage with the answer included.", least=2
     )
-    unanswered: float = _fraction(
-        "--unanswered", 0.15, "Fraction of the questions with negatives that get no passage with the answer."
+    unanswered: float = real(
+        0.15, "Fraction of the questions with negatives that get no passage with the answer.", most=1
     )
     globally: bool = option(
         "Normalize scores over each passage, not over all passages of a question.",
@@ -328,13 +320,11 @@ class _PathTraining:
     )
     steps: int = whole(700, "Number of training steps.")
     batch_size: int = whole(8, "Questions per step.")
-    accumulate: int = _batches_option
+    accumulate: int = accumulate_option
     learning_rate: float = rate_option(
         5e-5, "Peak learning rate; the scoring layers learn ten times as fast."
     )
-    layer_decay: float = _fraction(
-        "--layer-decay", 0.9, "Factor on the learning rate per layer, from the top layer down."
-    )
+    layer_decay: float = real(0.9, "Factor on the learning rate per layer, from the top layer down.", most=1)
     dropout: float = dropout_option("Dropout rate.")
     max_length: int = whole(320, "Longest path, in wordpieces; the rest is cut.", least=128)
     held_out: int = whole(150, "Number of held-out questions, for validation.")
