@@ -23,9 +23,10 @@ from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.rankings import depth_of, search_all
 from hybrid.evaluation.tables import Cell, Table
 from hybrid.evaluation.testsets import QuestionSet
-from hybrid.evaluation.tune import best_fusion, parse_alphas, parse_candidates, tune
+from hybrid.evaluation.tune import best_fusion, parse_alphas, tune
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import NORMALIZATIONS, Fusion, formula
+from sparta.base.checks import parse_numbers
 from sparta.base.errors import InputError
 
 MEASURE = "RR"
@@ -77,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--candidates", default="10,20,50,100,200")
     parser.add_argument("--normalization", choices=list(NORMALIZATIONS), default="minmax")
     given = parser.parse_args(arguments)
-    alphas, candidates = parse_alphas(given.alphas), parse_candidates(given.candidates)
+    alphas, candidates = parse_alphas(given.alphas), parse_numbers(given.candidates, "candidates")
     sets = sets_of(given.pairs)
     start = Fusion({given.base: 1.0, "bm25": 1.0}, normalization=given.normalization)
     fusions: dict[str, Fusion] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli._arguments import Finite, Needs, arguments, flag, option, output_type
+from sparta.base.checks import parse_numbers
 from sparta.base.errors import InputError
 from sparta.base.files import check_output_file
 
@@ -55,11 +56,10 @@ class AnsweringArguments:
             return None
         from hybrid.evaluation.answering import Answering
         from hybrid.evaluation.plots import check_plot
-        from hybrid.evaluation.tune import parse_candidates
 
         check_plot(plot)
         check_output_file(self.output_answers, "file")
-        depths = [] if self.depths is None else sorted(set(parse_candidates(self.depths, "depths")))
+        depths = [] if self.depths is None else sorted(set(parse_numbers(self.depths, "depths")))
         if depths and depths[-1] > retrieved:
             raise InputError(
                 f"--depths may be at most {retrieved}, the number of retrieved passages, found {depths[-1]}",

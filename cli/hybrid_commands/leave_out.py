@@ -10,7 +10,7 @@ from cli._arguments import arguments, command, flag, folder_type, group, made, o
 from cli._fusion_options import notes, print_table, sample_option
 from cli._options import device_option, form_option, index_option
 from cli.dense_commands.train_skills import SkillRecipeArguments
-from sparta.base.errors import InputError
+from sparta.base.checks import parse_numbers
 
 if TYPE_CHECKING:
     from hybrid.replications.leave_out import Task
@@ -47,14 +47,6 @@ class _LeaveOut:
     device: str | None = device_option
     resume: bool = flag("Continue: keep finished models and results in --output.")
     form: str = form_option
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers of examples for few-shot training."""
-        parts = [part.strip() for part in self.shots.split(",") if part.strip()]
-        if not all(part.isdecimal() and int(part) > 1 for part in parts):
-            raise InputError(f"--shots must be numbers of at least 2, such as 128,1024, found {self.shots!r}")
-        return tuple(map(int, parts))
 
     def tasks(self) -> list[Task]:
         """Return the tasks with their questions and training examples."""
@@ -101,7 +93,8 @@ def leave_out(chosen: _LeaveOut) -> None:
     check_output(chosen.output, resume=chosen.resume)
     logging.getLogger("sparta").setLevel(logging.INFO)
     recipe = made(SkillRecipe, chosen.recipe, device=chosen.device)
-    plan = made(LeaveOut, chosen, recipe=recipe, shots=chosen.numbers)
+    shots = parse_numbers(chosen.shots, "shots", least=2) if chosen.shots.strip() else ()
+    plan = made(LeaveOut, chosen, recipe=recipe, shots=shots)
     tasks = chosen.tasks()
     pool = TaskPool(chosen.index or default_index(), [task.dev for task in tasks], chosen.sample)
     results = leave_one_out(plan, tasks, pool, chosen.output)

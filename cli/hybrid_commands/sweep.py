@@ -20,6 +20,7 @@ from cli._options import (
     threads_option,
     unit_option,
 )
+from sparta.base.checks import parse_numbers
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,18 +49,6 @@ class _Sweep:
     )
     quiet: bool = quiet_option
 
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of terms in -K."""
-        try:
-            numbers = [int(k) for k in self.ks.split(",")]
-            if min(numbers) < 1:
-                raise ValueError
-        except ValueError:
-            message = f"-K must be numbers of at least 1, such as 100,500, found {self.ks!r}"
-            raise InputError(message) from None
-        return numbers
-
 
 @command()
 @takes(_Sweep)
@@ -81,7 +70,7 @@ def sweep(chosen: _Sweep) -> None:
     from hybrid.evaluation.sweep import sweep as measure
     from hybrid.evaluation.testsets import check_test_set, names_of
 
-    numbers = chosen.numbers
+    numbers = parse_numbers(chosen.ks, "K")
     for path in chosen.sets:
         check_test_set(path)
     if chosen.sets and typed("index"):

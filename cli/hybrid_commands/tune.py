@@ -16,6 +16,7 @@ from cli._fusion_options import (
     weights_option,
 )
 from cli._options import form_option, index_option, threads_option
+from sparta.base.checks import parse_numbers
 from sparta.base.errors import InputError
 
 
@@ -96,7 +97,6 @@ def tune(tuning: _Tuning) -> None:
         fold_table,
         measure_for,
         parse_alphas,
-        parse_candidates,
         tune_table,
         verdict,
     )
@@ -106,7 +106,7 @@ def tune(tuning: _Tuning) -> None:
 
     index = tuning.index or default_index()
     weights, tuned = tuning.to_tune()
-    alphas, candidates = parse_alphas(tuning.alphas), parse_candidates(tuning.candidates)
+    alphas, candidates = parse_alphas(tuning.alphas), parse_numbers(tuning.candidates, "candidates")
     fusion = tuning.method.fusion(weights, max(candidates))
     sets = query_sets(tuning.questions, index)
     measure = parse_any(tuning.measure) if tuning.measure else measure_for(sets)

@@ -372,19 +372,3 @@ def parse_alphas(text: str) -> tuple[float, ...]:
             remedy=remedy("write {}, or {}", Option("alphas", "0.1:2:0.1"), Option("alphas", "0.2,0.5,1")),
         )
     return tuple(alphas)
-
-
-def parse_candidates(text: str, option: str = "candidates") -> tuple[int, ...]:
-    """Parse comma-separated numbers such as `20,50,100`: numbers of candidates, or of passages to read.
-
-    :raises InputError: an item is not a whole number above 0.
-    """
-    items = [item.strip() for item in text.split(",")]
-    if not all(item.isdecimal() and len(item) < 10 and int(item) for item in items):
-        raise InputError(
-            f"expected comma-separated whole numbers from 1 to 999,999,999, found {text!r}",
-            remedy=remedy(
-                "write {}, or {} to compare numbers", Option(option, "100"), Option(option, "20,50,100")
-            ),
-        )
-    return tuple(int(item) for item in items)

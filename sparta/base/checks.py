@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.files import raise_if_unreadable
-from sparta.base.remedies import Remedy
+from sparta.base.remedies import Option, Remedy, remedy
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,6 +42,24 @@ def whole(
     if most is not None and value > most:
         raise InputError(f"{name} must be at most {most}, found {value}", remedy=remedy)
     return int(value)
+
+
+def parse_numbers(text: str, option: str, least: int = 1) -> tuple[int, ...]:
+    """Parse comma-separated whole numbers such as `20,50,100`.
+
+    :param option: the option that holds the text, for the error message
+    :param least: the smallest accepted number
+    :raises InputError: an item is not a whole number, or is below `least`.
+    """
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isdecimal() and len(item) < 10 and int(item) >= least for item in items):
+        raise InputError(
+            f"expected comma-separated whole numbers from {least} to 999,999,999, found {text!r}",
+            remedy=remedy(
+                "write {}, or {} to compare numbers", Option(option, "100"), Option(option, "20,50,100")
+            ),
+        )
+    return tuple(map(int, items))
 
 
 def limit(name: str, value: Any) -> int | None:

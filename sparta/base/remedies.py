@@ -41,8 +41,9 @@ class Option:
         return f"{self.name}={self.value if _is_placeholder(self.value) else repr(self.value)}"
 
     def for_command_line(self) -> str:
-        """Return `--name`, or `--name value`."""
-        flag = "--" + (self.flag or self.name).replace("_", "-")
+        """Return `--name`, or `--name value`; a name of one letter is `-K`."""
+        name = (self.flag or self.name).replace("_", "-")
+        flag = f"-{name}" if len(name) == 1 else f"--{name}"
         return flag if self.value is _NO_VALUE or self.value is True else f"{flag} {_quoted(self.value)}"
 
 

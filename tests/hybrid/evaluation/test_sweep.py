@@ -61,7 +61,8 @@ def test_sweep(beir: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
 def test_wrong_numbers(beir: Path, ks: str) -> None:
     result = hybrid("sweep", beir, "-K", ks)
     assert result.exit_code == 2
-    assert "-K must be numbers" in result.stderr
+    assert "whole numbers from 1 " in result.stderr
+    assert "write -K 100, or -K 20,50,100" in result.stderr
 
 
 def test_no_such_set(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from hybrid.evaluation.tune import (
     fold_table,
     measure_for,
     parse_alphas,
-    parse_candidates,
     tune,
     tune_table,
     verdict,
@@ -307,10 +306,6 @@ def test_weights_to_try_as_text() -> None:
     for text in [*wrong, "0:1:0.0001", "0:1:1e-320", "1:2:3:4", ",".join(map(str, range(1001)))]:
         with pytest.raises(InputError, match="expected up to 1,000 weights"):
             parse_alphas(text)
-    assert parse_candidates("20, 100") == (20, 100)
-    for text in ("", "0", "-1", "1.5", "10,", "ten", "²", "9" * 10, "9" * 5000):
-        with pytest.raises(InputError, match="from 1 to 999,999,999"):
-            parse_candidates(text)
     assert parse_alphas("0:0.003:0.001") == (0.0, 0.001, 0.002, 0.003)
     assert parse_alphas("1e-10:3e-10:1e-10") == (1e-10, 2e-10, 3e-10)
     means = {Setting((weight,), 100): [0.5] for weight in (0.25, 1.0, 0.1234567, 1e300)}

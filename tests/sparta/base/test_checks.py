@@ -12,7 +12,17 @@ import pytest
 
 import hybrid
 import sparta
-from sparta.base.checks import fraction, limit, path_of, paths_of, plain_number, queries_of, query_of, whole
+from sparta.base.checks import (
+    fraction,
+    limit,
+    parse_numbers,
+    path_of,
+    paths_of,
+    plain_number,
+    queries_of,
+    query_of,
+    whole,
+)
 from sparta.base.errors import IndexStateError, InputError
 
 
@@ -61,6 +71,16 @@ def test_a_dictionary_is_told_how_to_ask() -> None:
 def test_what_is_no_query(query: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         query_of(query)
+
+
+def test_comma_separated_numbers() -> None:
+    assert parse_numbers("20, 100", "depths") == (20, 100)
+    for text in ("", "0", "-1", "1.5", "10,", "ten", "²", "9" * 10, "9" * 5000):
+        with pytest.raises(InputError, match="from 1 to 999,999,999"):
+            parse_numbers(text, "depths")
+    with pytest.raises(InputError, match="from 2 to") as refused:
+        parse_numbers("1,3", "shots", least=2)
+    assert "--shots 20,50,100" in refused.value.remedy.for_command_line()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("given", [None, 2.5, "2", True, -1, 0])

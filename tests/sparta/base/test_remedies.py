@@ -29,6 +29,10 @@ def test_each_front_end_has_its_own_form() -> None:
     assert [command.name for command in advice.commands] == ["sparta index"]
 
 
+def test_an_option_of_one_letter_has_one_dash() -> None:
+    assert remedy("write {}", Option("K", "20,50")).for_command_line() == "write -K 20,50"
+
+
 def test_a_command_may_have_an_option_called_name() -> None:
     assert str(remedy("{}", Command.of("sparta push", name="wiki"))) == "sparta push --name wiki"
 
