@@ -39,8 +39,7 @@ class _Retrieving:
         """Return the questions of a file, or the sample of --sample."""
         from hybrid.evaluation.questions import questions_of
 
-        questions = questions_of(path)
-        return questions if self.sample is None else questions.sample(self.sample)
+        return questions_of(path).sample(self.sample)
 
 
 @arguments

@@ -76,8 +76,7 @@ class _Questions:
 
         from hybrid.evaluation.questions import questions_of
 
-        questions = replace(questions_of(self.dataset), match=self.match)
-        return questions.sample(self.sample) if self.sample else questions
+        return replace(questions_of(self.dataset), match=self.match).sample(self.sample)
 
     def retriever(self) -> Any:
         """Return an open retriever of the channels."""

@@ -108,7 +108,7 @@ def question_sets(
             remedy=remedy("write {}", Option("match", f"{names[-1]}={matches[min(unknown)]}")),
         )
     sets = [replace(each, match=matches.get(each.name, matches.get("", each.match))) for each in sets]
-    return [judged(each.sample(sample) if sample else each, index) for each in sets]
+    return [judged(each.sample(sample), index) for each in sets]
 
 
 def questions_beside(index: Path) -> QuestionSet:

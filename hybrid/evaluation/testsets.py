@@ -107,12 +107,12 @@ class QuestionSet:
             kind: len(by_query) for kind, by_query in {**kinds, "supporting facts": self.supporting}.items()
         }
 
-    def sample(self, size: int) -> QuestionSet:
+    def sample(self, size: int | None) -> QuestionSet:
         """Return a fixed sample of `size` questions: the questions with the smallest hashed ids.
 
-        A larger sample contains every smaller sample.
+        A larger sample contains every smaller sample. None returns all questions.
         """
-        if size >= len(self.queries):
+        if size is None or size >= len(self.queries):
             return self
 
         def hash_of_id(query_id: str) -> bytes:

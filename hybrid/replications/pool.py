@@ -59,8 +59,7 @@ class TaskPool:
 
     def _task(self, path: Path, sample: int | None) -> QuestionSet:
         """Return the questions of a task's file, with their evidence in the index."""
-        questions = questions_of(path)
-        questions = judged(questions if sample is None else questions.sample(sample), self.index)
+        questions = judged(questions_of(path).sample(sample), self.index)
         if questions.gold is None or not questions.gold.pages:
             raise InputError(
                 "the file of the task has no provenance",

@@ -128,5 +128,4 @@ def kilt_texts(experiment: Experiment) -> list[Path]:
 def sampled(questions: QuestionSet, experiment: Experiment, *, skip: int = 0) -> QuestionSet:
     """Return the questions within the cut, without the first `skip` questions of the file."""
     rest = replace(questions, queries=questions.queries[skip:])
-    n = experiment.cut.questions
-    return rest if n is None else rest.sample(n)
+    return rest.sample(experiment.cut.questions)

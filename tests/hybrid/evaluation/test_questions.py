@@ -272,7 +272,7 @@ def test_a_sample_is_always_the_same_and_a_larger_one_holds_it(tmp_path: Path) -
     assert few == asked.sample(20)
     assert [q for q in more.queries if q in few.queries] == list(few.queries), "in the file's order"
     assert more.sample(20).queries == few.queries
-    assert asked.sample(200) is asked
+    assert asked.sample(200) is asked.sample(None) is asked
     numbers = [int(q.query_id) for q in more.queries]
     assert 60 < sum(numbers) / 50 < 140, "from everywhere"
 
