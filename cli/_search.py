@@ -312,11 +312,11 @@ def _print_facets(retriever: Any, search: SearchArguments) -> None:
 
 def begin_models(index: Path | None, channel: str | None, rerank: RerankArguments) -> None:
     """Begin to open the models that a search of these channels needs, while Java starts."""
-    from sparta.index.folder import default_index
-    from sparta.search.ahead import begin_query_network
+    from sparta.index.folder import IndexFolder, default_index
+    from sparta.runtime.ahead import begin
 
     if channel is None or re.search("impact|sparta", channel):
-        begin_query_network(index or default_index())
+        begin(IndexFolder(index or default_index()).open_query_network)
     rerank.begin()
 
 

@@ -333,13 +333,11 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
 
 def _lacking(folder: IndexFolder) -> SpartaError | None:
     """Return the error of what searching this index needs and this machine lacks."""
-    from sparta.search.ahead import open_network_of
-
     live = folder.state().live
     try:
         if live:
             live.analysis.fold("一")  # Chinese needs a package from its first character on
-        open_network_of(folder)
+        folder.open_query_network()
     except (MissingPackageError, IndexStateError) as error:
         return error
     return None

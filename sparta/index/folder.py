@@ -23,7 +23,7 @@ from sparta.data.languages import language_of
 from sparta.index.changes import RESUME, how_to_finish, how_to_rebuild
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job, Progress
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
-from sparta.models.query_encoder import QuerySide, QueryTokenizer
+from sparta.models.query_encoder import QuerySide
 
 FORMAT_VERSION, WITH_NEWER_QUERIES = 2, 3
 """The format of most indexes, and of indexes that releases of format 2 would search wrongly."""
@@ -256,9 +256,14 @@ class IndexFolder:
                 error.message, where=error.where, remedy=rebuild_index(self.path)
             ) from error
 
-    def query_tokenizer(self, generation: Generation) -> QueryTokenizer:
-        """Return the tokenizer that turns a query into a bag of terms."""
-        return self.query_side(generation).query_tokenizer(generation.analysis)
+    def open_query_network(self) -> None:
+        """Open the network that encodes the queries of the index; do nothing if it has none.
+
+        :raises IndexStateError: the model was moved or has changed.
+        """
+        generation = self.state().searchable
+        if generation is not None and generation.model.get("query_network"):
+            self.query_side(generation).query_tokenizer(generation.analysis).open_network()
 
     def begin(
         self,

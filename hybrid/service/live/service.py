@@ -30,7 +30,6 @@ from sparta.data.units import is_chunk
 from sparta.index.channels import OTHER_CHANNELS
 from sparta.index.reader import IndexReader
 from sparta.models.resolve import default_name
-from sparta.search.ahead import open_network_of
 from sparta.search.explain import explain, top_terms
 from sparta.search.retriever import Page, passage_object
 
@@ -92,7 +91,7 @@ class Service:
         required = [name for name, _ in weights if name in OTHER_CHANNELS]
         reader = IndexReader(settings.index, settings.bm25, channels=None, required=required)
         try:
-            open_network_of(reader.folder)
+            reader.folder.open_query_network()
         except BaseException:
             reader.close()
             raise

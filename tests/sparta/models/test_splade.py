@@ -32,7 +32,7 @@ from sparta.index.pipeline import build_index
 from sparta.models.load import load_model, load_module
 from sparta.models.network_queries import QueryNetwork, open_query_network
 from sparta.models.stored_model import StoredModel
-from sparta.search.ahead import begin_query_network
+from sparta.runtime.ahead import begin
 from sparta.shards.encode import EncodeOptions, encode_corpus
 from sparta.shards.store import ShardFolder
 from tests.sparta.models.language_models import language_model, save_tokenizer
@@ -247,7 +247,7 @@ def test_the_network_opens_before_the_first_query(folders: dict[str, Path], tmp_
     index = index_with_network(folders, tmp_path)
     plain = Index.create(tmp_path / "plain", TEXTS, options=IndexOptions(channels="bm25"))
     for path in (tmp_path / "nothing", plain.path, index.path):
-        begin_query_network(path)
+        begin(IndexFolder(path).open_query_network)
         for thread in threading.enumerate():
             if thread.name == "ahead":
                 thread.join(60)
