@@ -12,17 +12,14 @@ from dense.channel.vectors import DenseChannel
 from dense.encoding.question_encoder import QuestionEncoder
 from dense.search.store import Floats, VectorFolder
 from sparta.base.checks import whole
-from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
-from sparta.lucene.bridge import Bm25
 from sparta.models.query_encoder import is_blank
 from sparta.search.retriever import Page
 from sparta.search.searcher import ChannelSearcher
-
-DENSE = "dense"
 
 
 class DenseSearcher(ChannelSearcher):
@@ -36,16 +33,8 @@ class DenseSearcher(ChannelSearcher):
     :raises IndexStateError: there is no index, or its dense channel is missing or in a newer format.
     """
 
-    def __init__(
-        self,
-        index: str | Path | IndexReader | None = None,
-        *,
-        channel: str = DENSE,
-        bm25: Bm25 | None = None,
-    ) -> None:
-        if channel != DENSE:
-            raise InputError(f"expected the channel dense, found {channel!r}")
-        super().__init__(index, channel, bm25, (DENSE,))
+    def __init__(self, index: str | Path | IndexReader | None = None) -> None:
+        super().__init__(index, DENSE, None, (DENSE,))
         self._encoded = threading.local()
 
     @contextmanager

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sparta.index.generation import Generation
     from sparta.lucene.bridge import ImpactSearcher
 
+DENSE = "dense"
+
 logger = logging.getLogger(__name__)
 
 
@@ -105,7 +107,7 @@ def _dense() -> IndexChannel:
     return table
 
 
-OTHER_CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {"dense": _dense}
+OTHER_CHANNELS: Mapping[str, Callable[[], IndexChannel]] = {DENSE: _dense}
 """The functions that read and write each channel outside Lucene's index, imported at first use."""
 
 

@@ -62,7 +62,12 @@ class ChannelSearcher(Retriever):
 
     def __reduce__(self) -> tuple[object, ...]:
         factory = cast(Callable[..., Self], type(self))
-        return reopened, (partial(factory, channel=self.channel), self.reader.settings)
+        return reopened, (partial(factory, **self._reopening), self.reader.settings)
+
+    @property
+    def _reopening(self) -> dict[str, Any]:
+        """The arguments that create a copy, besides the reader."""
+        return {}
 
     @property
     def ranking_name(self) -> str:
@@ -149,6 +154,10 @@ class Searcher(ChannelSearcher):
         bm25: Bm25 | None = None,
     ) -> None:
         super().__init__(index, channel_name(channel), bm25)
+
+    @property
+    def _reopening(self) -> dict[str, Any]:
+        return {"channel": self.channel}
 
     def beside(self, channel: str) -> Searcher:
         """Return a searcher for another channel with the same reader. Closing either searcher closes both."""

@@ -171,8 +171,6 @@ def test_questions_of_another_width_or_not_finite_are_refused(made: Path) -> Non
             searcher.run(["moon"], ["q"], threads=0)
         with pytest.raises(InputError, match="lone surrogate"):
             searcher.search("\ud800")
-    with pytest.raises(InputError, match="expected the channel dense, found 'sparta'"):
-        DenseSearcher(made, channel="sparta")
 
 
 @pytest.mark.jvm

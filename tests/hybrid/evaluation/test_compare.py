@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import dense.models.resolve
-from dense.channel.searcher import DenseSearcher
+from hybrid.retrieval.channels import open_channel
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.records import ScoredPassage
 from sparta.data.trec import read_run, write_run
-from sparta.search.searcher import Searcher
 from tests.programs import hybrid, sparta
 
 pytestmark = pytest.mark.jvm
@@ -71,10 +70,8 @@ def with_dense(folder: Path, dense_folder: Path) -> Path:
 def rankings(folder: Path, question: str, names: Sequence[str] = ("impact", "bm25")) -> dict[str, list[Any]]:
     found = {}
     for channel in names:
-        opened = DenseSearcher if channel == "dense" else Searcher
-        searcher = opened(folder / "index", channel=channel)
-        found[channel] = [ScoredPassage(h.passage_id, h.score) for h in searcher.search(question, 100)]
-        searcher.close()
+        with open_channel(folder / "index", channel) as searcher:
+            found[channel] = [ScoredPassage(h.passage_id, h.score) for h in searcher.search(question, 100)]
     return found
 
 
