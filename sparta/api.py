@@ -20,7 +20,7 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.base.renames import renamed_arguments
 from sparta.data.corpus import Corpus
 from sparta.index.build import IndexReport
-from sparta.index.channels import other_channels
+from sparta.index.channels import DENSE, other_channels
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.inputs.options import IndexOptions
@@ -399,13 +399,13 @@ class Index(Closing):
                 remedy=remedy("omit {}, or name several channels", Option("candidates")),
             )
         with self.reader.snapshot():  # a closed index opens nothing
-            if channel != "dense" and not is_fusion(channel):
+            if channel != DENSE and not is_fusion(channel):
                 try:
                     name = channel_name(channel)
                 except InputError:
                     raise no_channel(channel, self.channels) from None
                 return self.searcher.beside(name)
-            if channel == "dense" and channel not in other_channels(self.path):
+            if channel == DENSE and channel not in other_channels(self.path):
                 raise InputError(
                     "the index has no dense channel",
                     where=str(self.path),

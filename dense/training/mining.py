@@ -21,11 +21,10 @@ from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
-from sparta.search.searcher import Searcher
+from sparta.search.searcher import BM25, Searcher
 from sparta.training.formats import DPR_FORM, dpr_object, passage_in_file
 from sparta.training.known import Key, KnownAnswers, keys_of
 
-BM25 = "bm25"
 QUESTIONS_AT_ONCE = 256
 
 

@@ -21,7 +21,7 @@ from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
 
 ALPHAS = tuple(round(0.5 + 0.1 * i, 1) for i in range(16))
-"""The default weights of BM25 to try (TASER, §4.3)."""
+"""The default weights of BM25 to try (TASER, §4.3 and appendix D)."""
 FOLDS = 5
 MOST_ALPHAS = 1000
 MOST_SETTINGS = 20_000

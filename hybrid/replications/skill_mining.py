@@ -12,7 +12,6 @@ from dense.models.mentions import with_marks
 from dense.models.resolve import identify
 from dense.models.skill_config import LINK
 from dense.training.mining import (
-    BM25,
     QUESTIONS_AT_ONCE,
     Miner,
     MiningOptions,
@@ -25,6 +24,7 @@ from hybrid.multihop.tools import check_entities
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.records import Hit, Passage
 from sparta.base.remedies import Command, Option, remedy
+from sparta.search.searcher import BM25
 from sparta.training.formats import dpr_object
 from sparta.training.known import Key, keys_of
 

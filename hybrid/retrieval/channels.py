@@ -14,7 +14,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Ranking
-from sparta.index.channels import other_channels
+from sparta.index.channels import DENSE, other_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.reader import IndexReader
 from sparta.lucene.bridge import Bm25
@@ -23,7 +23,6 @@ from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import BM25, IMPACT, ChannelSearcher, Searcher, channel_name
 
-DENSE = "dense"
 CHANNELS = (BM25, IMPACT, DENSE)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from hybrid.retrieval.channels import (
     CHANNELS,
-    DENSE,
     ChannelGroup,
     Channels,
     channel,
@@ -21,6 +20,7 @@ from hybrid.retrieval.channels import (
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, weights_name
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
 from sparta.base.records import Hit, Ranking
+from sparta.index.channels import DENSE
 from sparta.index.folder import default_index, lasting_path
 from sparta.index.reader import IndexReader, reopened
 from sparta.lucene.bridge import Bm25

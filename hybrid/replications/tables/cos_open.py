@@ -8,12 +8,11 @@ from typing import Any
 from hybrid.replications.tables.cos_chains import OURS, shipped_reader
 from hybrid.replications.tables.experiment import Experiment
 from hybrid.replications.tables.table import Figures, PaperTable, rows_of
-from hybrid.replications.tables.taser import open_sets
+from hybrid.replications.tables.taser import RECALLS, open_sets
 from hybrid.replications.tables.two_hops import hits_of, hotpot, nearest, searched, two_hops
 
 DENSE = "dense, shipped model"
 FUSED = "dense + impact, shipped models"
-RECALLS = ("answer_recall@20", "answer_recall@100")
 
 
 def zero_shot(experiment: Experiment) -> None:

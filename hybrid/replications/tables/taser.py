@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
 
 SHIPPED = "taser-det-en"
-ALPHAS = tuple(round(0.5 + 0.1 * n, 1) for n in range(16))
-"""The weights of BM25 that the paper tries on its dev set (appendix D)."""
 CANDIDATES = 100
 RECALLS = ("answer_recall@20", "answer_recall@100")
 
@@ -116,7 +114,7 @@ def _fused(
 ) -> dict[str, Figures]:
     """Return answer recall by row; one weight of BM25 for all sets is chosen on the dev set."""
     from hybrid.evaluation.compare import compare
-    from hybrid.evaluation.tune import best_fusion, tune
+    from hybrid.evaluation.tune import ALPHAS, best_fusion, tune
     from hybrid.retrieval.channels import Channels
     from hybrid.retrieval.fusion import Fusion
 

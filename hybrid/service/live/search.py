@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hybrid.retrieval.channels import CHANNELS, DENSE, Channels, channel
+from hybrid.retrieval.channels import CHANNELS, Channels, channel
 from hybrid.retrieval.fusion import Fusion, parse_weights
 from hybrid.retrieval.searcher import HybridSearcher
 from hybrid.service.errors import as_exception
@@ -22,6 +22,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.records import ChannelPlace, Hit, Ranking
 from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.index.channels import DENSE
 from sparta.index.reader import IndexReader
 from sparta.rerank.reranked import reranked
 from sparta.search.explain import term_contributions
