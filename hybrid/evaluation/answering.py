@@ -253,12 +253,10 @@ def _judged(retrieved: Retrieved) -> Run:
     }
 
 
-def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % confidence interval of a mean over questions, by the bootstrap."""
     values_array = np.asarray(values, dtype=np.float64)
-    resampled_rows = np.random.default_rng(seed).integers(
-        0, len(values_array), (RESAMPLES, len(values_array))
-    )
+    resampled_rows = np.random.default_rng(1).integers(0, len(values_array), (RESAMPLES, len(values_array)))
     low, high = np.percentile(values_array[resampled_rows].mean(1), [2.5, 97.5])
     return float(low), float(high)
 

@@ -262,10 +262,10 @@ def search_exactly(
     corpus order.
     """
     from dense.encoding.load import load_dense
-    from dense.models.resolve import bi_encoder_folder, dense_model_folder
+    from dense.models.resolve import dense_model_folder
     from sparta.neural.devices import best_device
 
-    encoder = load_dense(bi_encoder_folder(model) or dense_model_folder(model), device or best_device())
+    encoder = load_dense(dense_model_folder(model), device or best_device())
     language_rules = language_of(language)
     candidates = [folded(passage, language_rules) for passage in passages]
     vectors = encoder.encode_passages(candidates, dtype)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from dense.models.resolve import bi_encoder_folder, dense_model_folder
+from dense.models.resolve import dense_model_folder
 from dense.models.tasks import class_of
 from hybrid.evaluation.evaluate import rank_exactly
 from hybrid.evaluation.measures import Evaluation
@@ -132,8 +132,7 @@ class TaskPool:
         from dense.models.bi_encoder import DenseModel
         from sparta.neural.processes import training_device
 
-        folder = bi_encoder_folder(name) or dense_model_folder(name)
-        model = DenseModel.load(folder).to(training_device(device))
+        model = DenseModel.load(dense_model_folder(name)).to(training_device(device))
         return self.measured(name, self.runs(model, only))
 
     def _searched(self, channel: str, only: str) -> dict[str, Run]:

@@ -55,7 +55,7 @@ def marked_snippet(
     return _window(tokenizer.language, text, _places(tokenizer, text, contributions), contributions, words)
 
 
-def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> Callable[[str], Snippet]:
+def word_snippets(searcher: Searcher, query: str) -> Callable[[str], Snippet]:
     """Return a function that makes a BM25 snippet of a text, with equal weights for all words.
 
     The function marks the words that BM25's analyzer matches with a word of the query. For Chinese, the
@@ -73,7 +73,7 @@ def word_snippets(searcher: Searcher, query: str, words: int | None = None) -> C
             matches = snapshot.lucene.word_places(folded_query, language.fold(text))
         matches = [place for place in matches if place[0] in whole_words] or matches
         places = [_Place(str(word), start, end) for word, start, end in matches]
-        return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0), words)
+        return _window(language, text, places, dict.fromkeys((place.term for place in places), 1.0))
 
     return snippet
 
@@ -116,7 +116,7 @@ def _window(
     text: str,
     places: Sequence[_Place],
     contributions: Mapping[str, float],
-    words: int | None,
+    words: int | None = None,
 ) -> Snippet:
     """Return the snippet of a text, given the places of the query terms."""
     all_words = _words(language, text, places)
