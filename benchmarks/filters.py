@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernel import CLOCKS, CODECS, MadeVectors, RealVectors
+from kernel import CLOCKS, CODECS, MadeVectors, RealVectors, folder_mb
 
 from sparta.base.filters import Filter
 from sparta.index.inputs.impact_batches import field_terms
@@ -87,7 +87,7 @@ def build(path: Path, codec: str, vectors: Any, documents: int, fields: bool) ->
         writer.commit("")
         writer.force_merge(1)
         writer.commit("")
-    return seconds + time.perf_counter() - started, sum(f.stat().st_size for f in path.iterdir()) / 1e6
+    return seconds + time.perf_counter() - started, folder_mb(path)
 
 
 def filters(documents: int) -> dict[str, tuple[str, Callable[[int], dict[str, Any]] | None]]:

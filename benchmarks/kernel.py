@@ -280,6 +280,11 @@ def build(path: Path, codec: str, vectors: Vectors, documents: int, threads: int
         return postings, flushed, seconds + time.perf_counter() - started
 
 
+def folder_mb(path: Path) -> float:
+    """Return the size of a folder's files in MB (10**6 bytes)."""
+    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) / 1e6
+
+
 def timed(
     searcher: ImpactSearcher,
     questions: list[dict[str, int]],
@@ -354,7 +359,7 @@ def run(
         for codec, searcher in with_indexes.items():
             mean, singles = timed(searcher, questions, k, given.warm, CLOCKS[given.clock])
             p50, p95, p99 = np.percentile(singles, [50, 95, 99])
-            size = sum(f.stat().st_size for f in (work / codec).iterdir()) / 1e6
+            size = folder_mb(work / codec)
             postings, *seconds = built.get(codec, (0, 1.0, 1.0))
             rates = " | ".join(f"{postings / s:,.0f}" for s in seconds)
             print(

@@ -42,8 +42,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from kernel import DEPTHS, Rows, Vectors, add_documents, build, vectors_of
-from search import Engine, Question, folder_mb, open_anserini, open_sparta, seconds_of
+from kernel import DEPTHS, Rows, Vectors, add_documents, build, folder_mb, vectors_of
+from search import Engine, Question, open_anserini, open_sparta, seconds_of
 from size_tables import draw, print_tables
 
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 from kernel import RealVectors
+from size_tables import print_table
 
 from hybrid.opensearch.searcher import open_opensearch
 from hybrid.opensearch.server import Server
@@ -190,14 +191,6 @@ def under_load(index: Path, server: Server, questions: Sequence[str], seconds: f
     return [f"{asked:,}", f"{wrong:,}", f"{failed:,}", *(f"{ms:,.1f}" for ms in longest)]
 
 
-def table(header: str, rows: list[list[str]]) -> None:
-    """Print a Markdown table."""
-    columns = header.split(", ")
-    print("\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shards", type=Path, required=True)
@@ -225,18 +218,14 @@ def main() -> None:
             documents = searcher.num_docs
         if "push" not in given.skip:
             row = interrupted_push(index, server, documents)
-            table(
-                "passages at kill -9, after the second push, twice, s of the second, passages/s, MB",
-                [row],
-            )
-        rows = list(compared(index, server, questions))
-        table(
-            "channels, questions, with ties, same ids, same ids and scores, ms here p50, p99, there p50, p99",
-            rows,
-        )
+            heads = ["passages at kill -9", "after the second push", "twice", "s of the second"]
+            print_table([*heads, "passages/s", "MB"], [row])
+        heads = ["channels", "questions", "with ties", "same ids", "same ids and scores"]
+        heads += ["ms here p50", "p99", "there p50", "p99"]
+        print_table(heads, list(compared(index, server, questions)))
         if "load" not in given.skip:
             row = under_load(index, server, questions, given.seconds)
-            table("searches, wrong, failed, ms p50, p99, longest", [row])
+            print_table(["searches", "wrong", "failed", "ms p50", "p99", "longest"], [row])
 
 
 if __name__ == "__main__":

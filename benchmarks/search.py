@@ -44,7 +44,7 @@ import numpy as np
 import psutil
 import scipy.sparse
 from index_rate import pyserini_seconds
-from kernel import CHUNK, MadeVectors, RealVectors, Rows, build, vectors_of
+from kernel import CHUNK, MadeVectors, RealVectors, Rows, build, folder_mb, vectors_of
 
 from sparta.lucene.bridge import ImpactSearcher
 
@@ -422,10 +422,6 @@ def same(exact: list[np.ndarray], found: list[np.ndarray]) -> bool:
 def scores_of(work: Path, name: str, k: int) -> list[np.ndarray]:
     with np.load(work / f"{name}-{k}.npz") as stored:
         return [stored[f"arr_{i}"] for i in range(len(stored.files))]
-
-
-def folder_mb(path: Path) -> float:
-    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) / 1e6
 
 
 def compare(work: Path, wanted: list[str], warm: float) -> None:
