@@ -10,7 +10,6 @@ import torch
 from dense.models.bi_encoder import DenseModel
 from dense.models.experts import Experts
 from sparta.neural.inputs import InputLayout
-from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 LAYOUT = InputLayout(
     use_title=True, use_context=True, answer_segment=0, share_context=True, max_length=64, overlap=8
@@ -34,17 +33,6 @@ def by_hand(encoder: Any, tokenizer: Any, text: str) -> np.ndarray:
     ids = torch.tensor([tokenizer.encode(text).ids])
     with torch.no_grad():
         return encoder(input_ids=ids, token_type_ids=torch.zeros_like(ids)).last_hidden_state[0, 0].numpy()
-
-
-def questions_on(words: list[str]) -> ParagraphSet:
-    """The question asks with two words for which two others stand in the answer."""
-    paragraphs = []
-    for i in range(60):
-        own = [(7 * i + 3 * j) % len(words) for j in range(5)]
-        text = " ".join(words[n] for n in own)
-        question = " ".join(words[(n + 11) % len(words)] for n in own[:2])
-        paragraphs.append(Paragraph(text, "", ((0, len(text)),), ((question, 0),)))
-    return ParagraphSet("made", tuple(paragraphs), 1.0, 8)
 
 
 def experts_of(model: DenseModel) -> list[Any]:

@@ -19,7 +19,8 @@ from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
-from tests.dense.models.bi_encoders import LAYOUT, bert, experts_of, questions_on
+from tests.dense.models.bi_encoders import LAYOUT, bert, experts_of
+from tests.dense.training.recipes import questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -265,7 +266,7 @@ def test_the_retrieval_loss_moves_the_router(
             one.experts[1].output.dense.weight.normal_(std=0.5)
     words = [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
     config = RankingConfig(trainer=TrainerConfig(10, bf16=False), held_out=0, mined=False)
-    training = DenseTraining(model, [questions_on(words)], config, tmp_path)
+    training = DenseTraining(model, [questions_on(words, n=60, size=8)], config, tmp_path)
     model.train()
     batch = training.batch(0)
     scores = training.score(training.encode_queries(batch.questions), batch.candidates)

@@ -23,7 +23,8 @@ from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.options import TrainerConfig
 from sparta.training.ranking import RankingConfig
-from tests.dense.models.bi_encoders import LAYOUT, bert, by_hand, experts_of, questions_on
+from tests.dense.models.bi_encoders import LAYOUT, bert, by_hand, experts_of
+from tests.dense.training.recipes import questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -158,7 +159,7 @@ def test_the_loss_is_the_cross_entropy_of_dot_products(
     model = make(codes=2, shared=False)
     words = [t for t in tiny_vocabulary if t.isascii() and t.isalpha() and len(t) > 3]
     config = RankingConfig(trainer=TrainerConfig(10, bf16=False), held_out=0, mined=False)
-    training = DenseTraining(model, [questions_on(words)], config, tmp_path)
+    training = DenseTraining(model, [questions_on(words, n=60, size=8)], config, tmp_path)
     model.eval()
     batch = training.batch(0)
     loss, _ = training.loss(0)
@@ -198,7 +199,7 @@ def test_training_learns_resumes_and_repeats(
                 **change,
             },
         )
-        return train_dense([questions_on(words)], recipe, tmp_path / name, resume=resume)
+        return train_dense([questions_on(words, n=60, size=8)], recipe, tmp_path / name, resume=resume)
 
     first, again = run("first"), run("again")
     assert first.validation == again.validation

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dense.models.tasks import class_of
 from dense.training.skill_examples import SkillExample, SkillSet
 from dense.training.skill_train import SkillRecipe, SkillTraining
 from sparta.base.records import Passage
@@ -55,3 +57,11 @@ def recipe(encoder: str, **changes: Any) -> SkillRecipe:
 
 def training(encoder: str, sets: list[SkillSet], folder: Path, **changes: Any) -> SkillTraining:
     return SkillTraining(recipe(encoder, **changes), sets, folder)
+
+
+def of_tasks(words: list[str]) -> list[SkillSet]:
+    """The sets of two tasks: fact checking and dialogue."""
+    single = sets_of(words)[0]
+    return [
+        replace(single, name=name, task=class_of(name)) for name in ("fever.train.jsonl", "wow.train.jsonl")
+    ]

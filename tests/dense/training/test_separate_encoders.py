@@ -18,21 +18,12 @@ from dense.encoding.skills import Skills
 from dense.models.bi_encoder import DenseModel
 from dense.models.checkpoints import form_of
 from dense.models.skill_checkpoints import single_expert_model
-from dense.models.tasks import class_of
-from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import ModelError
 from tests.dense.training.recipes import assert_same_gradients, states_of_cls
-from tests.dense.training.skill_sets import recipe, sets_of, training
+from tests.dense.training.skill_sets import of_tasks, recipe, sets_of, training
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")
-
-
-def of_tasks(words: list[str]) -> list[SkillSet]:
-    single = sets_of(words)[0]
-    return [
-        replace(single, name=name, task=class_of(name)) for name in ("fever.train.jsonl", "wow.train.jsonl")
-    ]
 
 
 def test_loss_and_gradients_are_those_of_two_berts_in_plain_torch(

@@ -26,21 +26,13 @@ from dense.models.mentions import around_mention, mention_span, with_marks, with
 from dense.models.resolve import dense_model_folder
 from dense.models.tasks import class_of
 from dense.training.skill_data import SkillFile, read_skill_sets
-from dense.training.skill_examples import SkillSet
 from dense.training.skill_train import train_skills
 from sparta.base.errors import InputError
 from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.neural.stored import read_json
-from tests.dense.training.skill_sets import recipe, sets_of, training
+from tests.dense.training.skill_sets import of_tasks, recipe, sets_of, training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def of_tasks(words: list[str]) -> list[SkillSet]:
-    single = sets_of(words)[0]
-    return [
-        replace(single, name=name, task=class_of(name)) for name in ("fever.train.jsonl", "wow.train.jsonl")
-    ]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
 from tests.hybrid.opensearch.fake import Fake, serving
-from tests.sparta.index.building import Builder, Doc
+from tests.sparta.index.building import Builder, Doc, random_docs
 
 URL = os.environ.get("SPARTA_OPENSEARCH_URL")
 CLUSTER = pytest.param(
@@ -59,16 +60,7 @@ def words(tiny_vocabulary) -> list[str]:
 
 @pytest.fixture
 def docs(words) -> Callable[..., list[Doc]]:
-    """A function `(prefix, n, seed) -> docs` of random impacts on few terms, so that there are many ties."""
-
-    def make(prefix: str, n: int, seed: int = 0) -> list[Doc]:
-        rng = random.Random(f"{prefix}{seed}")
-        return [
-            Doc(f"{prefix}{i}", {t: rng.randint(1, 3) for t in rng.sample(words, rng.randint(0, 5))})
-            for i in range(n)
-        ]
-
-    return make
+    return partial(random_docs, words)
 
 
 @pytest.fixture

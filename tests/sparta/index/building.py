@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import batched
@@ -32,6 +33,15 @@ class Doc(NamedTuple):
     @property
     def record(self) -> dict[str, Any]:
         return {"id": self.passage_id, "contents": f"text of {self.passage_id}"}
+
+
+def random_docs(terms: Sequence[str], prefix: str, n: int, seed: int = 0) -> list[Doc]:
+    """Random impacts on few terms, so that there are many ties."""
+    rng = random.Random(f"{prefix}{seed}")
+    return [
+        Doc(f"{prefix}{i}", {t: rng.randint(1, 3) for t in rng.sample(terms, rng.randint(0, 5))})
+        for i in range(n)
+    ]
 
 
 @dataclass

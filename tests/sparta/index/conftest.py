@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from sparta.index.folder import IndexFolder
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
-from tests.sparta.index.building import Builder, Doc
+from tests.sparta.index.building import Builder, Doc, random_docs
 
 
 @pytest.fixture
@@ -20,17 +20,7 @@ def side(tiny_tokenizer) -> QuerySide:
 
 @pytest.fixture
 def docs(tiny_vocabulary) -> Callable[..., list[Doc]]:
-    """A function `(prefix, n, seed) -> docs` of random impacts on few terms, so that there are many ties."""
-    terms = [t for t in tiny_vocabulary if t.isalpha() and len(t) > 3][:12]
-
-    def make(prefix: str, n: int, seed: int = 0) -> list[Doc]:
-        rng = random.Random(f"{prefix}{seed}")
-        return [
-            Doc(f"{prefix}{i}", {t: rng.randint(1, 3) for t in rng.sample(terms, rng.randint(0, 5))})
-            for i in range(n)
-        ]
-
-    return make
+    return partial(random_docs, [t for t in tiny_vocabulary if t.isalpha() and len(t) > 3][:12])
 
 
 @pytest.fixture
