@@ -36,7 +36,7 @@ from sparta.data.corpus import open_corpus
 from sparta.data.languages import folded, language_of
 from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.sentences import sentence_splitter, split_units
-from sparta.data.units import is_sentence
+from sparta.data.units import is_sentence_of_passage
 from sparta.models.resolve import check_unchanged
 from sparta.neural.devices import best_device
 from sparta.runtime.processor import mixed_with
@@ -287,7 +287,7 @@ def hashes_of(block: Sequence[Passage], options: VectorOptions) -> Hashes:
     context_hashes = np.zeros(len(block), np.uint64)
     if options.unit == "sentence":
         for row, passage in enumerate(block):
-            if is_sentence(passage.record):
+            if is_sentence_of_passage({**passage.record, "id": passage.passage_id}):
                 context_hashes[row] = _sum_of_sentence_hashes(passage.context, options.language)
     return record_hashes([stored_record(passage) for passage in block]) + context_hashes
 

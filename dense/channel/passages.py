@@ -16,7 +16,7 @@ from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.languages import DEFAULT_LANGUAGE, Language, folded, language_of
-from sparta.data.units import is_sentence, is_sentence_of_passage
+from sparta.data.units import context_of, is_sentence_of_passage
 from sparta.index.folder import lost_commit
 from sparta.index.generation import Generation
 from sparta.index.inputs.impact_batches import stored_title
@@ -103,7 +103,7 @@ class LivePassages(Closing):
                 sentence_parts.append(sentence_hashes(sentence_keys))
                 for record in records:
                     number = -1
-                    if is_sentence(record):
+                    if is_sentence_of_passage(record):
                         passage_id = str(record["passage_id"])
                         number = passage_numbers.setdefault(passage_id, len(passage_numbers))
                     passage_number_of_row.append(number)
@@ -154,13 +154,12 @@ class LivePassages(Closing):
 
 
 def _passage(record: dict[str, Any], contexts: dict[str, str]) -> Passage:
-    """Return the passage of a stored record, with its context if the context holds the text.
+    """Return the passage of a stored record, with its context.
 
-    :param contexts: texts of passages by passage id: the context of records without a stored context
+    :param contexts: texts of passages by passage id: the contexts of their sentences
     """
-    text = str(record["contents"])
-    context = str(record.get("context") or contexts.get(str(record.get("passage_id")), ""))
-    start, end = record.get("start"), record.get("end")
-    if not context or not isinstance(start, int) or context[start:end] != text:
-        context, start, end = "", 0, 0
-    return Passage(str(record["id"]), text, stored_title(record), context, start, int(end or 0))
+    if is_sentence_of_passage(record):
+        record = {**record, "context": contexts.get(record["passage_id"])}
+    context = context_of(record)
+    start, end = (record["start"], record["end"]) if context else (0, 0)
+    return Passage(str(record["id"]), str(record["contents"]), stored_title(record), context, start, end)

@@ -39,11 +39,6 @@ def place_fields(unit: str) -> tuple[str, ...]:
     return ("document_id", "start", "end", SPACE_AFTER) if is_chunk(unit) else ("passage_id", "start", "end")
 
 
-def is_sentence(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is a sentence of a split passage and has no context yet."""
-    return {"passage_id", "start", "end"} <= record.keys() and not record.get("context")
-
-
 def is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
     """Return whether a stored record is a sentence of the passage that its `passage_id` names.
 
@@ -52,6 +47,17 @@ def is_sentence_of_passage(record: Mapping[str, Any]) -> bool:
     unit_id = str(record.get("id"))
     has_place = type(record.get("start")) is int and type(record.get("end")) is int
     return has_place and bool(UNIT_ID.search(unit_id)) and passage_of(unit_id) == record.get("passage_id")
+
+
+def context_of(record: Mapping[str, Any]) -> str:
+    """Return the context that a stored record holds; empty if there is none.
+
+    A metadata field `context` that does not hold the text from `start` to `end` is not a context.
+    """
+    context, start, end = (record.get(name) for name in ("context", "start", "end"))
+    if not isinstance(context, str) or type(start) is not int or type(end) is not int:
+        return ""
+    return context if context[start:end] == record.get("contents") else ""
 
 
 def joined(parts: Iterable[Mapping[str, Any]]) -> str:

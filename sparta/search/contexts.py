@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sparta.base.records import Hit
-from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence, joined, joined_pages, place_fields
+from sparta.data.units import SPACE_AFTER, UNIT_ID, is_sentence_of_passage, joined, joined_pages, place_fields
 from sparta.lucene.bridge import ImpactSearcher
 
 
@@ -23,13 +23,17 @@ def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mappi
 
     :param texts_of: returns the texts of passages by passage id
     """
-    texts = texts_of(hit.metadata["passage_id"] for hit in hits if is_sentence(hit.metadata))
+    texts = texts_of(hit.metadata["passage_id"] for hit in hits if _is_sentence(hit))
     return [
         replace(hit, metadata={**hit.metadata, "context": texts[hit.metadata["passage_id"]]})
-        if is_sentence(hit.metadata)
+        if _is_sentence(hit)
         else hit
         for hit in hits
     ]
+
+
+def _is_sentence(hit: Hit) -> bool:
+    return is_sentence_of_passage({**hit.metadata, "id": hit.passage_id})
 
 
 def whole_texts(lucene: ImpactSearcher, passage_ids: Iterable[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sparta.base.checks import limit, query_of
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.renames import renamed_attributes
-from sparta.data.units import is_chunk, is_sentence_of_passage, passage_of
+from sparta.data.units import context_of, is_chunk, is_sentence_of_passage, passage_of
 from sparta.index.snapshot import IndexSnapshot
 from sparta.lucene.packing import Hits
 from sparta.search.contexts import whole_texts
@@ -239,8 +239,10 @@ def _pairs(snapshot: IndexSnapshot, docids: Sequence[int]) -> dict[str, str]:
     sentences = filter(is_sentence_of_passage, records)
     passages = whole_texts(snapshot.lucene, (record["passage_id"] for record in sentences))
     for record in records:  # the pairs of a sentence are those of its context
-        content = passages[record["passage_id"]] if is_sentence_of_passage(record) else record["contents"]
-        context = record.get("context") or content
+        if is_sentence_of_passage(record):
+            context = passages[record["passage_id"]]
+        else:
+            context = context_of(record) or record["contents"]
         text = snapshot.tokenizer.language.fold(f"{record.get('title') or ''} . {context}")
         for term, start, end in lexical.occurrences(text) if lexical else ():
             if " " in term:

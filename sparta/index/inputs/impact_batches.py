@@ -24,8 +24,8 @@ from sparta.data.files import no_records
 from sparta.data.languages import Language, folded
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 from sparta.data.seen_ids import SeenIds
-from sparta.data.units import PAGE_STARTS, SPACE_AFTER, is_sentence_of_passage
-from sparta.index.inputs.lexical_postings import Postings, context_of, lexical_rows
+from sparta.data.units import PAGE_STARTS, SPACE_AFTER, context_of, is_sentence_of_passage
+from sparta.index.inputs.lexical_postings import Postings, lexical_rows
 from sparta.lucene.bridge import VectorReader
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.quantize import QuantizationCounts

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.records import Passage
-from sparta.data.units import is_sentence, joined
+from sparta.data.units import context_of, is_sentence_of_passage, joined
 from sparta.models.lexical_terms import LexicalTerms
 from sparta.models.prune import SparseRows
 from sparta.shards.store import EncodedShard
@@ -44,11 +44,6 @@ class Postings:
         return merged
 
 
-def context_of(record: Mapping[str, Any]) -> str:
-    """Return the context that a record holds; empty if there is none."""
-    return str(record["context"] or "") if {"context", "start", "end"} <= record.keys() else ""
-
-
 def in_context(shards: Iterable[EncodedShard]) -> Iterator[EncodedShard]:
     """Yield shards with the contexts of their passages; the context of a sentence is its passage's text.
 
@@ -64,7 +59,7 @@ def in_context(shards: Iterable[EncodedShard]) -> Iterator[EncodedShard]:
             first = waiting.pop(0)
             yield replace(first, contexts=_contexts(first.objects, records))
             last = first.objects[-1]
-            passage_id = last["passage_id"] if is_sentence(last) else None
+            passage_id = last["passage_id"] if is_sentence_of_passage(last) else None
             read = records[: len(begun) + len(first)]
             begun = [record for record in read if passage_id and record.get("passage_id") == passage_id]
 
@@ -72,7 +67,9 @@ def in_context(shards: Iterable[EncodedShard]) -> Iterator[EncodedShard]:
 def _ends(shards: Sequence[EncodedShard]) -> bool:
     """Return whether the last passage of the first shard ends within the shards."""
     last, *others = shards[0].objects[-1], *(record for shard in shards[1:] for record in shard.objects)
-    return not is_sentence(last) or any(record.get("passage_id") != last["passage_id"] for record in others)
+    return not is_sentence_of_passage(last) or any(
+        record.get("passage_id") != last["passage_id"] for record in others
+    )
 
 
 def _contexts(
@@ -80,14 +77,15 @@ def _contexts(
 ) -> tuple[str, ...]:
     """Return the contexts of records; the sentences of their passages are among the neighbors."""
     sentences: dict[str, list[Mapping[str, Any]]] = {}
-    for record in filter(is_sentence, neighbors):
+    for record in filter(is_sentence_of_passage, neighbors):
         sentences.setdefault(record["passage_id"], []).append(record)
     texts = {
         passage_id: joined(sentences[passage_id])
-        for passage_id in {record["passage_id"] for record in records if is_sentence(record)}
+        for passage_id in {record["passage_id"] for record in records if is_sentence_of_passage(record)}
     }
     return tuple(
-        texts[record["passage_id"]] if is_sentence(record) else context_of(record) for record in records
+        texts[record["passage_id"]] if is_sentence_of_passage(record) else context_of(record)
+        for record in records
     )
 
 

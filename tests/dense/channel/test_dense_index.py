@@ -261,6 +261,7 @@ def test_sentences_are_read_in_their_passages(
     """From a corpus and from what the index stores of it: the same vectors."""
     texts = ["The moon is old. The earth is older.  It was here first.", "Larry founded google. He is young."]
     records = [{"id": f"p{i}", "text": text, "title": "King"} for i, text in enumerate(texts)]
+    records[1]["context"] = "metadata that does not contain the sentences"
     records.append({"id": "q", "text": "Paris", "context": "In Paris it was war.", "start": 3, "end": 8})
     corpus = write_jsonl(tmp_path / "c.jsonl", records)
     index = tmp_path / "index"

@@ -11,7 +11,9 @@ from sparta.base.records import Hit, Passage
 from sparta.data.corpus import open_corpus
 from sparta.data.parsing import BadRecordError
 from sparta.data.sentences import sentence_splitter, split_units
+from sparta.data.units import context_of
 from sparta.search.contexts import joined_hits, whole_record
+from sparta.shards.store import stored_object
 
 ROOT = Path(__file__).parents[3]
 
@@ -101,6 +103,16 @@ def test_units():
         assert (part.title, part.where) == ("Google", "x:1")
         assert part.record == {"year": 1998, "passage_id": "g", "start": part.start, "end": part.end}
     assert last is answer
+
+
+@pytest.mark.parametrize("unit", ["chunk:2:0", "sentence"])
+def test_metadata_of_the_name_context_is_no_context(unit: str) -> None:
+    record = {"id": "p", "context": "metadata"}
+    (first, _) = split_units([Passage("p", "One two. Three four.", record=record)], unit)
+    assert context_of(stored_object(first)) == ""
+    in_context = Passage("q", "two", "", "One two.", 4, 7, {"context": "One two.", "start": 4, "end": 7})
+    (same,) = split_units([in_context], unit)
+    assert context_of(stored_object(same)) == "One two."
 
 
 def test_units_are_a_stream():

@@ -18,7 +18,7 @@ from sparta.shards.encode import EncodeOptions, encode_corpus
 pytestmark = pytest.mark.jvm
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "title": "zyxo", "text": "The moon of quux.  It goes around the earth. Mirko founded it."},
-    {"id": "b", "text": "A house.\nThe google earth."},
+    {"id": "b", "text": "A house.\nThe google earth.", "context": "metadata of quuxo"},
     {"id": "c", "text": "star", "context": "a star of quuxo", "start": 2, "end": 6, "passage_id": 7},
 ]
 
@@ -52,6 +52,7 @@ def test_shards_give_the_terms_of_the_corpus(tmp_path: Path, lexical_model: Path
     assert own > max(others)
     assert min(others) > 0
     assert impacts["c"]["quuxo"] > 0
+    assert "quuxo" not in impacts["b#0"], "metadata is not the passage's text"
 
 
 def test_a_pair_is_named_by_its_words(tmp_path: Path, lexical_model: Path) -> None:
