@@ -15,7 +15,7 @@ import numpy as np
 from dense.channel.folder import Channel, ChannelFolder, find_or_replace_model
 from dense.channel.passages import LivePassages, commit_name
 from dense.encoding.question_encoder import QuestionEncoder, open_question_encoder
-from dense.models.resolve import dense_model_folder, find_dense_model
+from dense.models.resolve import dense_model_folder
 from dense.search.exact import Candidates, ExactSearch, rank
 from dense.search.faiss_index import ApproximateSearch, FlatSearch, has_faiss
 from dense.search.selection import select
@@ -28,7 +28,7 @@ from sparta.index.folder import IndexFolder, require_fields
 from sparta.index.generation import Generation
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.models.query_encoder import is_blank
-from sparta.models.resolve import check_unchanged
+from sparta.models.resolve import check_unchanged, find_folder
 from sparta.search.retriever import Page
 
 logger = logging.getLogger("sparta.dense")
@@ -162,13 +162,12 @@ class DenseChannel:
 
     def _open_encoder(self) -> QuestionEncoder:
         try:
-            identity = find_dense_model(self.vectors.model._replace(name=self.model_name))
+            folder = find_folder(self.model_name, self.vectors.model.sha256, dense_model_folder)
         except ModelError as error:
             error.remedy = find_or_replace_model(self.folder.path)
             raise
-        folder = dense_model_folder(identity.name)
         encoder = open_question_encoder(folder)
-        check_unchanged(folder, identity.sha256)
+        check_unchanged(folder, self.vectors.model.sha256)
         return encoder
 
     def encode(self, queries: Iterable[str]) -> dict[str, Floats]:

@@ -28,7 +28,7 @@ from sparta.models.folders.sparse_folder import Network, read_sparse_folder
 from sparta.models.prune import SparseRows
 from sparta.models.quantize import QueryQuantizer
 from sparta.models.query_encoder import QueryTokenizer, is_blank
-from sparta.models.resolve import find_model, model_folder
+from sparta.models.resolve import find_folder
 from sparta.models.stored_model import language_model
 from sparta.neural.batches import length_sorted_batches
 from sparta.neural.inputs import EncoderInput, special_frame
@@ -177,7 +177,7 @@ def query_network(name: str, sha256: str) -> QueryNetwork:
 @lru_cache(4)
 def _network_of(name: str, sha256: str) -> QueryNetwork:
     try:
-        return open_query_network(model_folder(find_model(name, sha256)))
+        return open_query_network(find_folder(name, sha256))
     except ModelError as error:
         raise IndexStateError(
             f"queries of this index need its model: {error.message}",

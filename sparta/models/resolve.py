@@ -161,6 +161,33 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
     return name
 
 
+def find_folder(name: str, sha256: str, folder_of: Callable[[str], Path] = model_folder) -> Path:
+    """Return the folder of the model that `find_model` finds.
+
+    If any revision in the hub's cache has the hash, the hub is not asked, and may have another revision.
+
+    :raises ModelError: there is no such model; the remedy is the option `--model`.
+    """
+    for folder in _cached_revisions(name):
+        if hash_folder(folder) == sha256:
+            return folder
+    return folder_of(find_model(name, sha256, folder_of))
+
+
+def _cached_revisions(name: str) -> list[Path]:
+    """Return the folders of a hub model's revisions in the hub's cache."""
+    if "/" not in name or looks_like_path(name):
+        return []
+    try:
+        from huggingface_hub import constants
+    except ValueError:
+        check_hub_variables()
+        raise
+    revisions = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    with storage_errors(revisions):
+        return sorted(revisions.iterdir()) if revisions.is_dir() else []
+
+
 def sparta_folder(name: str | Path) -> Path | None:
     """Return the folder of a SPARTA model, from its folder, its training folder or a shipped model's name.
 

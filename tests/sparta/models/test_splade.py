@@ -30,7 +30,8 @@ from sparta.index.inputs.options import IndexOptions
 from sparta.index.inputs.sources import vectors_source
 from sparta.index.pipeline import build_index
 from sparta.models.load import load_model, load_module
-from sparta.models.network_queries import QueryNetwork, open_query_network
+from sparta.models.network_queries import QueryNetwork, open_query_network, query_network
+from sparta.models.resolve import hash_folder
 from sparta.models.stored_model import StoredModel
 from sparta.runtime.ahead import begin
 from sparta.shards.encode import EncodeOptions, encode_corpus
@@ -299,6 +300,21 @@ def test_a_long_query_is_cut_with_a_warning(
     assert not caplog.records
     network.weights(["the moon", "the " * (most + 1)])
     assert f"a query has {most + 1} wordpieces; the model reads the first {most}" in caplog.text
+
+
+def test_a_cached_revision_needs_no_hub(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revisions = tmp_path / "models--someone--splade" / "snapshots"
+    for revision, layout in (("1a", "distilbert"), ("2b", "bert")):
+        shutil.copytree(folders[layout], revisions / revision)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **_options: revisions / "1a")
+    network = query_network("someone/splade", hash_folder(folders["bert"]))
+    expected = open_query_network(folders["bert"]).weights(QUERIES)
+    np.testing.assert_array_equal(network.weights(QUERIES), expected)
+    with pytest.raises(IndexStateError, match="the model has changed"):
+        query_network("someone/splade", "0" * 64)
 
 
 def test_without_torch_a_damaged_folder_says_what_is_wrong(
