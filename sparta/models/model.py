@@ -98,16 +98,17 @@ class SparseModel(ABC):
     def excluded(self) -> npt.NDArray[np.bool_]:
         """Return which terms get no impacts, `(vocabulary,)`: special and unused entries, and punctuation.
 
-        A network that encodes queries may give these entries weights too, so it excludes none.
+        A network that encodes queries may give these entries weights too, so it excludes none of them. Term
+        embeddings beyond the tokenizer's wordpieces have no name in an index, so they are always excluded.
         """
-        excluded = np.zeros(self.n_terms, dtype=np.bool_)
+        excluded = np.ones(self.n_terms, dtype=np.bool_)
+        vocabulary = self.tokenizer.get_vocab()
+        excluded[[i for i in vocabulary.values() if i < len(excluded)]] = False
         if self.has_query_network:
             return excluded
         special = {i for i, token in self.tokenizer.get_added_tokens_decoder().items() if token.special}
-        vocabulary = self.tokenizer.get_vocab()
         wordless = {i for token, i in vocabulary.items() if _UNUSED.fullmatch(token) or is_punctuation(token)}
         excluded[[i for i in special | wordless if i < len(excluded)]] = True
-        excluded[sorted({*range(len(excluded))}.difference(vocabulary.values()))] = True
         return excluded
 
     def check_vocabulary(self, wordpieces: int | None = None) -> None:

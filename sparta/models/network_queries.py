@@ -246,6 +246,6 @@ class NetworkQueryTokenizer(QueryTokenizer):
         weights = query_network(self._name, self._sha256).weights([folded[i] for i in numbers])
         integers = self._grid.integers(weights)
         for number, row in zip(numbers, integers, strict=True):
-            terms = np.flatnonzero(row)
-            bags[number] = dict(zip(terms.tolist(), row[terms].tolist(), strict=True))
+            terms = [i for i in np.flatnonzero(row).tolist() if self.tokenizer.id_to_token(i) is not None]
+            bags[number] = dict(zip(terms, row[terms].tolist(), strict=True))
         return bags

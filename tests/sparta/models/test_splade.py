@@ -133,6 +133,18 @@ def test_torch_gives_the_same_passages(folders: dict[str, Path]) -> None:
     assert module.query_side().identity() == stored.query_side().identity()
 
 
+def test_term_embeddings_without_a_wordpiece_count_nowhere(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    size = tiny_tokenizer.get_vocab_size()
+    padded = language_model("bert", size + 4)
+    padded.get_output_embeddings().bias.data[size:] = 1.0
+    padded.save_pretrained(tmp_path)
+    save_tokenizer(tiny_tokenizer, tmp_path)
+    model = load_model(tmp_path, device="cpu")
+    for matrix in (model.encode_query(QUERIES), model.encode_document(TEXTS, dtype="fp32")):
+        assert matrix[:, :size].nnz > 0
+        assert matrix[:, size:].nnz == 0
+
+
 def index_with_network(folders: dict[str, Path], folder: Path) -> Index:
     """An index of TEXTS; the network for its queries lies beside it, and no process has opened it yet."""
     model = shutil.copytree(folders["bert"], folder / "splade")
