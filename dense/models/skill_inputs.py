@@ -11,7 +11,7 @@ from dense.models.config import DenseConfig
 from dense.models.span_scores import LONGEST_SPAN
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
-from sparta.neural.inputs import EncoderInput, InputLayout, special_frame, with_accents
+from sparta.neural.inputs import EncoderInput, InputLayout, character_spans, special_frame
 
 Span = tuple[int, int]
 """Start and end of a span, in characters (the end is exclusive) or in wordpieces (see each function)."""
@@ -119,7 +119,7 @@ def text_windows(text: str, tokenizer: Tokenizer, max_length: int) -> list[TextW
         while cut > bounds[-1] and words[cut] == words[cut - 1]:
             cut -= 1
         bounds.append(cut if cut > bounds[-1] else cut + room)
-    windows, offsets = [], with_accents(text, encoded.offsets)
+    windows, offsets = [], character_spans(text, encoded.offsets)
     for a, b in pairwise([*bounds, len(ids)]):
         window_ids = [first, *ids[a:b], last]
         window_input = EncoderInput(window_ids, [0] * len(window_ids), 1, len(window_ids) - 1)

@@ -345,10 +345,24 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
-def with_accents(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Extend the spans of wordpieces over the combining marks after each, which a tokenizer may drop."""
-    extended, first, after = [], 0, -1
+def without_space(text: str, offsets: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans of wordpieces without the white space at the start of each.
+
+    Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
+    """
     for start, end in offsets:
+        while start < end and text[start].isspace():
+            start += 1
+        yield start, end
+
+
+def character_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans of wordpieces `without_space`, extended over the combining marks after each.
+
+    A tokenizer may drop these marks.
+    """
+    extended, first, after = [], 0, -1
+    for start, end in without_space(text, offsets):
         if not first <= end <= after:  # otherwise the wordpiece ends within the same marks
             first = after = end
             while after < len(text) and unicodedata.category(text[after]) == "Mn":

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option, remedy
-from sparta.neural.inputs import special_frame, with_accents
+from sparta.neural.inputs import character_spans, special_frame
 from sparta.reader.records import Text
 from sparta.reader.windows import Window
 
@@ -139,7 +139,7 @@ class PathInputs:
         for text, head, encoding, length in zip(texts, heads, encoded, lengths, strict=True):
             offsets = encoding.offsets
             start = window_start(offsets, length, text.focus)
-            offsets = with_accents(text.text, offsets[start : start + length])
+            offsets = character_spans(text.text, offsets[start : start + length])
             parts.append(InputPassage(len(ids), len(ids) + len(head), offsets))
             ids += [*head, *encoding.ids[start : start + length]]
         ids.append(last)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from sparta.neural.batches import Tokens
-from sparta.neural.inputs import special_frame, with_accents
+from sparta.neural.inputs import character_spans, special_frame
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 
@@ -61,7 +61,7 @@ def windows(
         head = [first, *question_ids, last, *([*title_ids, last] if title_ids else [])]
         encoded = tokenizer.encode(text, add_special_tokens=False)
         # Each access to `encoded.offsets` or `encoded.ids` builds a new list.
-        offsets, pieces = with_accents(text, encoded.offsets), encoded.ids
+        offsets, pieces = character_spans(text, encoded.offsets), encoded.ids
         text_segments = shared_segments(question, text, offsets) if mark_shared else [1] * len(offsets)
         head_segments = [0] * (len(question_ids) + 2) + [1] * (len(head) - len(question_ids) - 2)
         room = layout.max_length - len(head) - 1

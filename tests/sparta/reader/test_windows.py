@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from sparta.base.errors import InputError
 from sparta.reader.config import ReaderLayout
@@ -86,6 +87,21 @@ def test_a_special_token_in_a_question_moves_no_segment(tiny_tokenizer, words):
     assert segments[0].tolist() == [0] * question + [1] * (len(window.ids) - question)
     assert question == len(window.ids) - 2
     assert readable[0].tolist() == [False] * question + [True, False]
+
+
+def test_the_space_before_a_word_is_not_part_of_its_wordpiece():
+    pieces = Tokenizer(models.BPE())
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pieces.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    text = "won by  Pelé\nin"
+    specials = ["[CLS]", "[SEP]"]
+    pieces.train_from_iterator([text] * 2, trainers.BpeTrainer(special_tokens=specials, show_progress=False))
+    encoded = pieces.encode(text, add_special_tokens=False)
+    assert any(text[a].isspace() and text[a:b].strip() for a, b in encoded.offsets)
+    [window] = windows("who", [Text(text)], pieces, LAYOUT)
+    assert [text[a:b] for a, b in window.offsets if a < b] == text.split()
 
 
 def test_accents_that_follow_a_letter_belong_to_its_wordpiece(tiny_tokenizer):
