@@ -27,6 +27,7 @@ from sparta.data.languages import Language
 from sparta.models.folders.tokenizer import shared_tokenizer
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
+from sparta.neural.inputs import without_space
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
 MODEL_FIELDS: dict[str, Any] = {
@@ -49,6 +50,11 @@ _MOST_OF_SYMBOL = 2
 """How often a wordpiece without letter or digit counts in a query; twice, because of "C++"."""
 
 
+def without_mark(token: str) -> str:
+    """Return a vocabulary entry without the mark of a word's start or continuation: `##`, `▁` or `Ġ`."""
+    return _PREFIX.sub("", token)
+
+
 @lru_cache(1 << 17)  # enough for a whole vocabulary
 def is_punctuation(token: str) -> bool:
     """Return whether a vocabulary entry is punctuation, which gets no impacts and is dropped from queries.
@@ -59,7 +65,7 @@ def is_punctuation(token: str) -> bool:
     """
     if token.isalnum():  # most entries
         return False
-    piece = _PREFIX.sub("", token)
+    piece = without_mark(token)
     return bool(piece) and all(
         unicodedata.category(c)[0] == "P" and unicodedata.category(c) != "Pd" and c not in _MEANINGFUL
         for c in piece
@@ -126,15 +132,17 @@ class QueryTokenizer:
 
     def _counted(self, text: str) -> list[tuple[int, int, int]]:
         """Return the wordpieces that count in a query, `(id, start, end)`, in order."""
-        encoding = self._encoded(text)
+        folded = self.language.fold(text)
+        encoding = self._encoded(folded)
         if is_blank(text):
             return []
+        spans = without_space(folded, encoding.offsets)
         pieces = [
             (i, start, end)
-            for i, token, (start, end) in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+            for i, token, (start, end) in zip(encoding.ids, encoding.tokens, spans, strict=True)
             if i not in self._special and not is_punctuation(token)
         ]
-        ignored = self.lexical.ignored_spans(self.language.fold(text)) if self.lexical else []
+        ignored = self.lexical.ignored_spans(folded) if self.lexical else []
         if not ignored:
             return pieces
         starts, ends = [start for start, _ in ignored], [end for _, end in ignored]  # both ascend
@@ -145,8 +153,7 @@ class QueryTokenizer:
 
         return [piece for piece in pieces if not is_ignored(piece[1], piece[2])]
 
-    def _encoded(self, text: str) -> Encoding:
-        folded = self.language.fold(text)
+    def _encoded(self, folded: str) -> Encoding:
         return self.lexical.encoded(folded) if self.lexical else encoded(self.tokenizer, folded)
 
     def counts(self, text: str) -> dict[int, int]:
@@ -224,8 +231,10 @@ class QueryTokenizer:
 
     def pieces(self, text: str) -> list[tuple[str, int, int]]:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
-        encoding = self._encoded(text)
-        return [(token, *span) for token, span in zip(encoding.tokens, encoding.offsets, strict=True)]
+        folded = self.language.fold(text)
+        encoding = self._encoded(folded)
+        spans = without_space(folded, encoding.offsets)
+        return [(token, *span) for token, span in zip(encoding.tokens, spans, strict=True)]
 
 
 def _widest(spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:

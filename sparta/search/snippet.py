@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sparta.data.languages import Language
 from sparta.lucene.packing import composed
-from sparta.models.query_encoder import QueryTokenizer
+from sparta.models.query_encoder import QueryTokenizer, without_mark
 from sparta.search.searcher import Searcher
 
 _LEAD_FRACTION = 8  # an eighth of a snippet's words precedes the first match
@@ -192,11 +192,10 @@ def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> lis
     if not tokenizer.language.spaced:
         return [_Place(*piece) for piece in tokenizer.pieces(text) if piece[0] in terms]
     matches = _Matches(tokenizer, terms)
-    places = [
-        _Place(term, word.start() + start, word.start() + end)
-        for word in tokenizer.language.joined_words.finditer(text)
-        for term, start, end in matches[word.group()]
-    ]
+    places = []
+    for start, end in (word.span() for word in tokenizer.language.joined_words.finditer(text)):
+        first = start - (text[start - 1 : start] == " ")
+        places += [_Place(term, first + a, first + b) for term, a, b in matches[text[first:end]]]
     if tokenizer.lexical is None:
         return places
     words = {term for term in terms if " " not in term and not tokenizer.has_piece(term)}
@@ -211,29 +210,32 @@ def _places(tokenizer: QueryTokenizer, text: str, terms: Collection[str]) -> lis
 class _Matches(dict[str, Sequence[_Place]]):
     """A cache of the query terms in each word. A word is tokenized once, and only if it may contain a term.
 
-    The cache saves time because texts may be long.
+    The cache saves time because texts may be long. A word includes the space before it, if there is one:
+    byte-level tokenizers have different terms for a word with and without a space.
     """
 
     def __init__(self, tokenizer: QueryTokenizer, terms: Collection[str]) -> None:
         super().__init__()
         self.tokenizer, self.terms = tokenizer, set(terms)
-        self.letters = [term.removeprefix("##") for term in terms]
+        self.letters = [without_mark(term).lower() for term in terms]
 
     def __missing__(self, word: str) -> Sequence[_Place]:
         self[word] = places = self._places_in(word)
         return places
 
-    def _places_in(self, word: str) -> Sequence[_Place]:
+    def _places_in(self, spaced_word: str) -> Sequence[_Place]:
+        word = spaced_word.removeprefix(" ")
         lower = word.lower()
         possible = not word.isascii() or any(letters in lower for letters in self.letters)
         if not possible or not word[0].isalnum():
             return ()
-        places = [_Place(*piece) for piece in self.tokenizer.pieces(word) if piece[0] in self.terms]
+        places = [_Place(*piece) for piece in self.tokenizer.pieces(spaced_word) if piece[0] in self.terms]
         if not places or _is_divisible(self.tokenizer.language, word):
             return places
         matched = sum(place.end - place.start for place in places)
         # Many words share a prefix or an ending with the query term, such as un- or -s.
-        return places if not places[0].start and 2 * matched >= len(word) else ()
+        is_at_start = places[0].start == len(spaced_word) - len(word)
+        return places if is_at_start and 2 * matched >= len(word) else ()
 
 
 def _best_window(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.models import BPE, WordPiece
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, WhitespaceSplit
+from tokenizers.trainers import BpeTrainer
 
 from sparta.data.languages import language_of
 from sparta.index.inputs.options import IndexOptions
@@ -56,6 +57,20 @@ def test_without_lexical_terms_pieces_have_their_words(tokenizer: QueryTokenizer
         "$": "$",
         "5": "5",
     }
+
+
+@pytest.mark.parametrize("splitter", [ByteLevel(add_prefix_space=False), Metaspace()])
+def test_terms_that_include_the_space_before_a_word(splitter: ByteLevel | Metaspace) -> None:
+    pieces = Tokenizer(BPE())
+    pieces.pre_tokenizer = splitter
+    pieces.train_from_iterator(["who founded Google"] * 2, BpeTrainer(show_progress=False))
+    tokenizer = QueryTokenizer(pieces)
+    terms = tokenizer.terms("who founded Google")
+    words = tokenizer.words_of_terms("who founded Google")
+    assert list(words.values()) == ["who", "founded", "Google"]
+    assert set(words) == set(terms) != set(words.values())
+    shown = marked_snippet(tokenizer, "Here Larry founded  Google. ", terms).shown("*{}*".format)
+    assert shown == "Here Larry *founded* *Google*."
 
 
 def test_whole_words_are_marked_and_stop_words_only_alone(tokenizer: QueryTokenizer) -> None:
