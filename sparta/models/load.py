@@ -64,11 +64,13 @@ def load_model(
     )
 
 
-def load_module(name: str | Path | None = None, *, bits: int | None = None) -> SparseEncoder:
+def load_module(
+    name: str | Path | None = None, *, bits: int | None = None, query_encoder: str | None = None
+) -> SparseEncoder:
     """Open a model as a torch module on the CPU, to train, export or inspect it; see `load_model`."""
     folder = model_folder(name)
     _check_kind(folder)
-    return _module(name, folder, bits)
+    return _module(name, folder, bits, query_encoder)
 
 
 def _module(

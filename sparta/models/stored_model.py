@@ -78,14 +78,14 @@ class StoredModel(SparseModel):
 
     def as_module(self) -> SparseModel:
         """Return this model as a torch module, on the CPU."""
-        from sparta.models.load import load_module
+        from sparta.models.load import NO_NETWORK, load_module
 
         self._check_unchanged()
-        module = load_module(self.folder, bits=self.config.quantizer.bits if self.config.quantizer else None)
+        bits = self.config.quantizer.bits if self.config.quantizer else None
+        query_encoder = None if self.has_query_network else NO_NETWORK
+        module = load_module(self.folder, bits=bits, query_encoder=query_encoder)
         self._check_unchanged()
         module.name = self.name
-        if not self.has_query_network:
-            module.without_query_network()
         return module
 
     def arithmetic(self, dtype: str) -> str:

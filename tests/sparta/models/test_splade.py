@@ -145,6 +145,13 @@ def test_term_embeddings_without_a_wordpiece_count_nowhere(tiny_tokenizer: Token
         assert matrix[:, size:].nnz == 0
 
 
+def test_a_module_has_the_quantizers_of_its_model(folders: dict[str, Path]) -> None:
+    """Without the network, punctuation has no weights, so that other weights are the largest."""
+    stored = load_model(folders["bert"], device="cpu", query_encoder="none")
+    assert stored.config.quantizer != load_model(folders["bert"], device="cpu").config.quantizer
+    assert stored.as_module().query_side().identity() == stored.query_side().identity()
+
+
 def index_with_network(folders: dict[str, Path], folder: Path) -> Index:
     """An index of TEXTS; the network for its queries lies beside it, and no process has opened it yet."""
     model = shutil.copytree(folders["bert"], folder / "splade")
