@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -230,6 +230,17 @@ def folded(passage: Passage, language: Language) -> Passage:
     text, title, context = map(language.fold, (passage.text, passage.title, passage.context))
     text = context[passage.start : passage.end] if context else text
     return replace(passage, text=text, title=title, context=context)
+
+
+def without_space(text: str, offsets: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans of wordpieces without the white space at the start of each.
+
+    Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
+    """
+    for start, end in offsets:
+        while start < end and text[start].isspace():
+            start += 1
+        yield start, end
 
 
 def language_of(code: str) -> Language:

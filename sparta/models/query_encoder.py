@@ -23,11 +23,10 @@ from tokenizers.models import WordLevel
 from sparta.base.checks import vocabulary_size
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, is_file, storage_errors
-from sparta.data.languages import Language
+from sparta.data.languages import Language, without_space
 from sparta.models.folders.tokenizer import shared_tokenizer
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
-from sparta.neural.inputs import without_space
 
 _QUANTIZER = {"bits": range(1, 17), "max_weight": (int, float)}
 MODEL_FIELDS: dict[str, Any] = {

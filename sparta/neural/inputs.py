@@ -15,6 +15,7 @@ from tokenizers import Encoding, Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
+from sparta.data.languages import without_space
 
 CONTEXT, ANSWER = 0, 1
 TOKENIZER_CACHE = 8
@@ -343,17 +344,6 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
             remedy="use a model with a WordPiece tokenizer like BERT's",
         )
     return ids[0], ids[1]
-
-
-def without_space(text: str, offsets: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the spans of wordpieces without the white space at the start of each.
-
-    Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
-    """
-    for start, end in offsets:
-        while start < end and text[start].isspace():
-            start += 1
-        yield start, end
 
 
 def character_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
