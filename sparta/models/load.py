@@ -44,7 +44,8 @@ def load_model(
     `sparta.models.folders.kinds` lists the supported kinds of models. A model without a quantizer gets one,
     calibrated on fixed texts in sparta, so that it is the same on every machine.
 
-    On a CPU, OpenVINO encodes with BERT and DistilBERT; torch encodes with other encoders, and on GPUs.
+    On a CPU, OpenVINO encodes with a BERT or DistilBERT whose weights are in model.safetensors. Torch encodes
+    with other encoders, and on GPUs.
 
     :param bits: the bits per impact; None means the model's setting. The weight scale stays the same.
     :param device: `cpu`, `cuda:0` or another device of torch; None means a GPU if there is one

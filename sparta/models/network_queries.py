@@ -89,7 +89,9 @@ class QueryNetwork:
 
 
 def open_query_network(folder: Path) -> QueryNetwork:
-    """Open the network of a model's query side, without torch if it is a BERT or DistilBERT.
+    """Open the network of a model's query side.
+
+    A BERT or DistilBERT with its weights in model.safetensors needs no torch.
 
     :raises ModelError: the model cannot be read, or has no network for queries.
     """

@@ -33,7 +33,7 @@ class CrossEncoder:
 
     The folder is a `BertForSequenceClassification` with one label, with or without the files of
     sentence-transformers. A pair is `[CLS] query [SEP] text [SEP]`; the longer of the two is cut until the
-    pair fits.
+    pair fits. Unlike there, "[SEP]" or "[CLS]" in a query or text is ordinary characters.
 
     :param dtype: int8, bf16, fp32 or auto: the fastest that the processor supports
     :raises ModelError: the folder holds no such cross-encoder.

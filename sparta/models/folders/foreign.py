@@ -82,8 +82,8 @@ def load_sparse_encoder(folder: Path) -> SparseEncoder:
     covers all positions except padding. If a table has the query weights, a distinct query token counts once.
     Differences to sentence-transformers:
 
-    - With a table, special tokens have no impacts and no query weights. Since queries are tokenized without
-      [CLS] and [SEP], only [UNK] can make a difference.
+    - With a table, special tokens, unused entries and punctuation have no impacts and no query weights. So a
+      query with punctuation or an unknown word can have other scores.
     - Longer texts are encoded in overlapping windows instead of being truncated.
     - A title is joined to its text by a space.
     - Negative query weights count as 0, since an impact index can only add.
