@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -199,6 +200,19 @@ def test_a_model_that_moved_or_changed(made: Path, model: Path, make_dense: Any,
     delete_passages(IndexFolder(again), ["n1"])
     refused("dense index --model FOLDER", "index", "--index", again)
     refused("no such model folder", "search", "the moon", "--index", again)
+
+
+def test_a_cached_hub_model_needs_no_hub(
+    made: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = shutil.copytree(model, tmp_path / "models--someone--dense" / "snapshots" / "1a")
+    again = Path(shutil.copytree(made, tmp_path / "again"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **_options: revision)
+    assert build_dense(again, "someone/dense").unchanged
+    monkeypatch.setattr("huggingface_hub.snapshot_download", Mock(side_effect=ConnectionError))
+    gc.collect()  # channels of one process share an open model
+    assert rankings(again) == rankings(made)
 
 
 def test_a_model_that_is_replaced_while_it_is_read(
