@@ -435,8 +435,7 @@ def _without_context(
     for texts in _joinable(queries, longest, language):
         joined = _join(texts, queries, titles[texts[0]])
         yield joined
-        unused_negatives = (t for text in texts for t in negatives[text] if t not in queries)
-        yield from _negatives_of(joined, unused_negatives, known)
+        yield from _negatives_of(joined, (t for text in texts for t in negatives[text]), known)
 
 
 def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterator[list[str]]:
@@ -505,8 +504,7 @@ def _passages(
         title, text = key
         yield _whole_paragraph(text, title, questions, ids[key])
         for negative in negatives[key]:
-            is_positive = (negative.title, negative.text) in queries
-            if not is_positive and not known.answers_all(questions, negative):
+            if not known.answers_all(questions, negative):
                 yield Paragraph(negative.text, negative.title, passage_id=negative.passage_id)
 
 

@@ -156,6 +156,19 @@ def test_hard_negatives_of_dprs_json_that_are_positives(tmp_path: Path) -> None:
     assert texts == ["c", long + "b", "d"], "texts that differ in their ends are different"
 
 
+def test_a_hard_negative_answers_another_question(tmp_path: Path) -> None:
+    """Each text is the hard negative of the other's question, and masked for the question it answers."""
+    made = dpr_set(
+        tmp_path,
+        record("q1", passage("a"), hard_negative_ctxs=[passage("b")]),
+        record("q2", passage("b"), hard_negative_ctxs=[passage("a")]),
+    )
+    assert [p.text for p in made.paragraphs] == ["a", "b", "b", "a"]
+    batch = make_batch(made.paragraphs, random.Random(0), 9, made.known)
+    masked = [{batch.candidates[i].text for i in numbers} for numbers in batch.masked]
+    assert (batch.questions, masked) == (["q1", "q2"], [{"a"}, {"b"}])
+
+
 def test_squads_answers_are_known(tmp_path: Path) -> None:
     asked = [{"id": "1", "question": "where?", "answers": [{"text": "Stanford", "answer_start": 10}]}]
     texts = ["They were Stanford people.", "In Stanford it rains.", "It grew."]

@@ -119,8 +119,8 @@ def test_negatives_stand_behind_their_positive(write_jsonl, tmp_path):
     path = write_jsonl(tmp_path / "p.jsonl", lines)
     for layout, gold in (("pairs", 0), ("passages", -1)):
         found = read(path, layout)
-        assert [p.text for p in found] == ["p", "n1", "n2"]
-        assert [p.questions for p in found] == [(("a", gold), ("c", gold)), (), (("b", gold),)]
+        assert [p.text for p in found] == ["p", "n1", "n2", "n2", "p"]
+        assert [p.questions for p in found] == [(("a", gold), ("c", gold)), (), (), (("b", gold),), ()]
 
 
 def test_squad_json(tmp_path):
@@ -170,8 +170,8 @@ def test_dpr_json(tmp_path):
     ]
     (tmp_path / "dpr.json").write_text(json.dumps(data))
     found = read(tmp_path / "dpr.json")
-    assert [(p.title, p.text) for p in found] == [("P", "p"), ("N1", "n1"), ("H", "h")]
-    assert [p.questions for p in found] == [(("q", -1),), (), (("r", -1),)]
+    assert [(p.title, p.text) for p in found] == [("P", "p"), ("H", "h"), ("N1", "n1"), ("H", "h")]
+    assert [p.questions for p in found] == [(("q", -1),), (), (), (("r", -1),)]
     data[0]["positive_ctxs"] = [{"title": "no text"}]
     (tmp_path / "bad.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match=r"expected DPR JSON.*no field 'text'") as caught:
