@@ -22,9 +22,8 @@ python -m cli._sparta train-paths --resume --data "$work/paths.jsonl" --output "
 
 python - "$work/reader/best" "$work/path-reader-bge-small-en" << 'PYTHON'
 import sys
-from pathlib import Path
-from sparta.reader.path_reader import PathReader
-PathReader.load(Path(sys.argv[1])).float().save_pretrained(sys.argv[2], int8=True)
+from sparta.reader.path_model import PathModel
+PathModel.load(sys.argv[1]).float().save_pretrained(sys.argv[2], int8=True)
 PYTHON
 reader=$work/path-reader-bge-small-en
 

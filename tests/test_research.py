@@ -1,10 +1,16 @@
-"""Small cuts of what research/ trains, each by its one command (`make test-slow`; a network)."""
+"""Small cuts of what research/ trains, each by its one command (`make test-slow`; a network).
+
+Only the check of the scripts' Python needs neither.
+"""
 
 from __future__ import annotations
 
+import ast
 import gzip
+import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -41,3 +47,23 @@ def test_the_default_model_is_trained_from_nothing(tmp_path: Path) -> None:
     assert [line["step"] for line in log if "validation" in line] == [0, 10, 20]
     [vector] = SpartaModel.load(folder).encode_document(["The moon orbits the earth."])
     assert 0 < vector.nnz < 2_000
+
+
+def test_the_python_in_the_scripts_names_what_exists() -> None:
+    """A name that has moved would fail only after the hours of training before it."""
+    imported = 0
+    for script in sorted((ROOT / "research").glob("*.sh")):
+        text = script.read_text(encoding="utf-8")
+        for source in re.findall(r"<< ?'PYTHON'\n(.*?)^PYTHON$", text, re.DOTALL | re.MULTILINE):
+            nodes = [*ast.walk(ast.parse(source, script.name))]
+            names = {
+                alias.asname or alias.name: getattr(importlib.import_module(str(node.module)), alias.name)
+                for node in nodes
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            }
+            for node in nodes:
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names:
+                    assert hasattr(names[ast.unparse(node.value)], node.attr), f"{script.name}: {node.attr}"
+            imported += len(names)
+    assert imported

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from sparta.base.checks import path_of
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Command, Option, remedy
 from sparta.models.folders.tokenizer import load_tokenizer
@@ -105,11 +106,12 @@ class SpanReader(nn.Module):
         return on_device(SpanReader.load(folder), device, dtype)
 
     @staticmethod
-    def load(folder: Path) -> SpanReader:
+    def load(folder: str | Path) -> SpanReader:
         """Load a reader that `save_pretrained` wrote.
 
         :raises ModelError: the folder has another layout.
         """
+        folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         if "reader" not in raw:
             raise ModelError(

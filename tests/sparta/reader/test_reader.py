@@ -54,7 +54,7 @@ def test_saved_and_opened(tiny_reader: SpanReader, tmp_path: Path) -> None:
 
 def test_eight_bits_change_little(tiny_reader: SpanReader, tmp_path: Path) -> None:
     tiny_reader.save_pretrained(tmp_path / "reader", int8=True)
-    opened = SpanReader.load(tmp_path / "reader")
+    opened = SpanReader.load(str(tmp_path / "reader"))
     made = windows(QUESTION, TEXTS, tiny_reader.tokenizer, tiny_reader.config.layout)
     with torch.no_grad():
         before, after = (model(*padded(made)) for model in (tiny_reader, opened))
