@@ -77,8 +77,7 @@ def exact_scorer(model: DenseModel, candidates: Sequence[Passage]) -> Scorer:
 
     def scores(queries: Sequence[str]) -> npt.NDArray[np.float32]:
         encoded = torch.from_numpy(model.encode_questions(queries))
-        with torch.autocast("cpu", enabled=False):  # a training step may have turned autocast on
-            return model.score(encoded, vectors).numpy()
+        return model.score(encoded, vectors).numpy()
 
     return scores
 

@@ -140,6 +140,25 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
                 path.unlink(missing_ok=True)  # every process of torchrun runs this line
         return super().run(resume=resume)
 
+    def begin_step(self) -> None:
+        """Let the model mine hard negatives if due, and write them to a file for a resumed training."""
+        every = self.ranking_config.mine_every
+        due = self.state.step // every if every else 0
+        if due == self._mined_last:
+            return
+        self._mined_last = due
+        path = self.folder / f"mined-{due:04d}.json"
+        if not path.exists():
+            self.sets = [
+                mine(data, self.scorer([p.whole() for p in data.paragraphs]), above=self.score_floor)
+                for data in self.sets
+            ]
+            if not self.rank:
+                write_negatives(path, self.sets)
+            return
+        stored = zip(self.sets, read_negatives(path), strict=True)
+        self.sets = [replace(data, hard_negatives=negatives) for data, negatives in stored]
+
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of a step, which depends only on seed and step, and figures to log."""
         batch = self.batch(step)
@@ -149,7 +168,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step: sentences, paragraphs and questions of one set."""
-        self._mine_if_due(step)
         chosen, rng = self._set_of(step // self.together)
         return make_batch(chosen.draw(rng), rng, self.ranking_config.questions, chosen.known)
 
@@ -162,26 +180,6 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         """Return the paragraphs of a step, from one set; they depend only on seed and step."""
         chosen, rng = self._set_of(step)
         return chosen.draw(rng), rng
-
-    def _mine_if_due(self, batch: int) -> None:
-        """Let the model mine hard negatives if due, and write them to a file for a resumed training."""
-        every = self.ranking_config.mine_every * self.batches_per_step
-        due = batch // every if every else 0
-        if due == self._mined_last:
-            return
-        self._mined_last = due
-        path = self.folder / f"mined-{due:04d}.json"
-        if not path.exists():
-            self.sets = [
-                mine(data, self.scorer([p.whole() for p in data.paragraphs]), above=self.score_floor)
-                for data in self.sets
-            ]
-            self.model.train()
-            if not self.rank:
-                write_negatives(path, self.sets)
-            return
-        stored = zip(self.sets, read_negatives(path), strict=True)
-        self.sets = [replace(data, hard_negatives=negatives) for data, negatives in stored]
 
     def ranking_loss(self, scores: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the mean of the losses over sentences and over paragraphs.

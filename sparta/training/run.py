@@ -63,8 +63,8 @@ _EMBEDDINGS = re.compile(r"embeddings|relative_attention_bias")
 class TrainingRun[M: nn.Module]:
     """Trains a model with Adam, linear warmup and linear decay, and keeps the best model by validation.
 
-    A subclass defines `loss` and `validate`, and optionally `parameter_groups` and `facts`. The folder gets
-    `log.jsonl`, `state.pt` and `best`.
+    A subclass defines `loss` and `validate`, and optionally `begin_step`, `parameter_groups` and `facts`. The
+    folder gets `log.jsonl`, `state.pt` and `best`.
 
     :param settings: a dataclass whose fields must not change when a training is resumed
     :param facts: further values that must not change
@@ -120,6 +120,9 @@ class TrainingRun[M: nn.Module]:
         return self.schedule.accumulate * self.processes
 
     # ------------------------------------------------------------------ for subclasses
+
+    def begin_step(self) -> None:
+        """Prepare the next step, before its autocast. Autocast may keep weights cast without gradients."""
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of batch `step`, which depends only on seed and step, and figures to log."""
@@ -245,6 +248,7 @@ class TrainingRun[M: nn.Module]:
             self._save()
 
     def _step(self) -> None:
+        self.begin_step()
         self.model.train()
         rate, parts = self._rate(self.state.step), self.schedule.accumulate
         for group, settings in zip(self._optimizer.param_groups, self._groups, strict=True):
