@@ -228,8 +228,8 @@ def open_set(
     """Return the training set of `FILE` or `FILE=WEIGHT`.
 
     :param layout: `pairs`: the answer is the positive, inside its context if the record has one; `articles`:
-        like `pairs`, but adjacent records without context form one text and are each other's context;
-        `passages`: the answer is the whole context.
+        like `pairs`, but adjacent records without context and of one title form one text and are each other's
+        context; `passages`: the answer is the whole context.
     """
     path, factor = name_and_weight(str(name), "FILE")
     known = KnownAnswers(language)
@@ -432,17 +432,21 @@ def _without_context(
         queries.setdefault(positive, []).append(str(record["question"]))
         titles.setdefault(positive, str(record.get("title") or ""))
         negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, max_characters)))
-    for texts in _joinable(queries, longest, language):
+    for texts in _joinable(titles, longest, language):
         joined = _join(texts, queries, titles[texts[0]])
         yield joined
         yield from _negatives_of(joined, (t for text in texts for t in negatives[text]), known)
 
 
-def _joinable(texts: Iterable[str], longest: int, language: Language) -> Iterator[list[str]]:
-    """Yield groups of adjacent texts with at most `longest` words together."""
+def _joinable(titles: Mapping[str, str], longest: int, language: Language) -> Iterator[list[str]]:
+    """Yield groups of adjacent texts with the same title and at most `longest` words together.
+
+    :param titles: the title of each text
+    """
     chunk: list[str] = []
-    for text in texts:
-        if chunk and sum(map(language.length, [*chunk, text])) > longest:
+    for text, title in titles.items():
+        too_long = sum(map(language.length, [*chunk, text])) > longest
+        if chunk and (too_long or title != titles[chunk[0]]):
             yield chunk
             chunk = []
         chunk.append(text)

@@ -102,6 +102,18 @@ def test_articles_are_joined_from_neighbours(write_jsonl, tmp_path):
     assert read(packed, "articles", longest=5) == [first, second]
 
 
+def test_only_texts_of_one_title_are_joined(write_jsonl, tmp_path):
+    titles = {"one": "A", "two": "A", "three": "B", "four": "", "five": "A"}
+    lines = [{"question": f"q {text}", "positive": text, "title": title} for text, title in titles.items()]
+    joined = read(write_jsonl(tmp_path / "p.jsonl", lines), "articles")
+    assert [(p.title, p.text) for p in joined] == [
+        ("A", "one two"),
+        ("B", "three"),
+        ("", "four"),
+        ("A", "five"),
+    ]
+
+
 def test_passages_are_whole(squad_like):
     first, titled, rose, sky = read(squad_like, "passages")
     assert (first.text, first.sentences) == (CONTEXT, ())
