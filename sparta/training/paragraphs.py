@@ -89,8 +89,8 @@ class ParagraphSet:
     `hard_negatives` holds, for each paragraph, the numbers of paragraphs that rank high for its questions
     without answering them. A share `hard_negative_share` of a batch's groups uses hard negatives. A group has
     at most `negatives` negatives beside its positive. `seeds` are the paragraphs with questions. A `dev` set
-    is used for validation only. `known` holds the right passages and the answers of all questions of the
-    file.
+    is used for validation only. Validation ranks a held-out set together with its `distractors`, which are
+    training paragraphs. `known` holds the right passages and the answers of all questions of the file.
     """
 
     name: str
@@ -101,6 +101,7 @@ class ParagraphSet:
     hard_negative_share: float = 0.5
     negatives: int = NEGATIVES
     dev: bool = False
+    distractors: tuple[Paragraph, ...] = field(default=(), repr=False, compare=False)
     known: KnownAnswers = field(default_factory=KnownAnswers, repr=False, compare=False)
     seeds: tuple[int, ...] = field(default=(), init=False, repr=False)
 
@@ -516,7 +517,8 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
     """Split off the last paragraphs of each set for validation, so that neighbors stay together.
 
     A set gives at most about a tenth of its questions and at most about `questions`. A set that would lose
-    all its questions gives none. If there are dev sets, they validate, and the other sets are not split.
+    all its questions gives none. The paragraphs that a set keeps are the distractors of those that it gives.
+    If there are dev sets, they validate, and the other sets are not split.
 
     Questions of the validation are removed from the training. A training set that would lose all its
     questions keeps them, and the validation loses them.
@@ -545,8 +547,12 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
                 data.n_questions,
             )
     trained = [left if left.n_questions else data for data, left in zip(training, separate, strict=True)]
+    if not dev:
+        validation = [
+            replace(data, distractors=left.paragraphs) for data, left in zip(validation, trained, strict=True)
+        ]
     unseen = [data.without(_questions_of(trained)) for data in validation]
-    if validation and not any(data.n_questions for data in unseen):
+    if held_out and not any(data.n_questions for data in unseen):
         logger.warning("no question is left for validation: all are also training questions")
     return trained, [data for data in unseen if data.n_questions]
 
@@ -558,7 +564,7 @@ def _questions_of(sets: Iterable[ParagraphSet]) -> Set[str]:
 
 
 def _split(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
-    """Return each set without its last paragraphs, and the sets of these, as `hold_out` chooses them."""
+    """Return each set without its last paragraphs, and each set of these, as `hold_out` chooses them."""
     training, validation = [], []
     for data in sets:
         held_out_questions = min(questions, data.n_questions // 10)
@@ -570,9 +576,7 @@ def _split(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragraph
             paragraph.questions for paragraph in data.paragraphs[: len(data.paragraphs) - paragraph_count]
         ):
             paragraph_count = 0  # no other text has questions, so all texts stay in the training
-        training.append(replace(data, paragraphs=data.paragraphs[: len(data.paragraphs) - paragraph_count]))
-        if paragraph_count:
-            validation.append(
-                replace(data, paragraphs=data.paragraphs[len(data.paragraphs) - paragraph_count :])
-            )
+        n_kept = len(data.paragraphs) - paragraph_count
+        training.append(replace(data, paragraphs=data.paragraphs[:n_kept]))
+        validation.append(replace(data, paragraphs=data.paragraphs[n_kept:]))
     return training, validation

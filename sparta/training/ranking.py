@@ -269,10 +269,7 @@ class RankingTraining[M: nn.Module, Q](TrainingRun[M]):
         return float(np.average(values, weights=[held_out_set.weight for held_out_set in self.validation]))
 
     def _of_set(self, held_out: ParagraphSet, measure: Measure) -> float:
-        training = (
-            () if held_out.dev else next(data.paragraphs for data in self.sets if data.name == held_out.name)
-        )
-        others = training[: self.ranking_config.candidates]
+        others = held_out.distractors[: self.ranking_config.candidates]
         batch = make_batch(held_out.paragraphs, random.Random(0), 1_000, held_out.known, others)
         paragraphs = [*held_out.paragraphs, *others]
         sentences, whole = self._all_scores(batch.questions, paragraphs)

@@ -141,12 +141,12 @@ def test_every_sentence_of_training_stands_in_the_way_when_validating(
     text = f"{words[0]} {words[1]}"
     half = len(words[0])
     spans = ((0, half), (half + 1, len(text)))
-    held = ParagraphSet("made", (Paragraph(text, "", spans, (("where", 0),)),))
     trainer = TrainerConfig(1, bf16=False)
     config = RankingConfig(trainer=trainer, held_out=0, candidates=10, mined=False)
     model = DenseModel.from_encoder(encoder, DenseConfig(WHOLE))
     training = Scored(model, [questions_on(words)], config, tmp_path / "out")
-    training.validation = [held]
+    held = (Paragraph(text, "", spans, (("where", 0),)),)
+    training.validation = [ParagraphSet("made", held, distractors=training.sets[0].paragraphs)]
     training.measure = lambda *given: float(ranks(*given)[0])
     gold, *others = [words[0], words[1], *(p.text for p in training.sets[0].paragraphs[:10])]
     assert len({text, gold, *others}) == 1 + 2 + 10

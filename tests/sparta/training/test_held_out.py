@@ -54,6 +54,17 @@ def test_questions_of_a_dev_set_are_not_trained(write_jsonl: WriteJsonl, tmp_pat
         hold_out([data, replace(data, dev=True)], 100)
 
 
+def test_distractors_come_from_the_set_that_was_split() -> None:
+    """Also if another set has the same name, and another set is too small to be split."""
+    sets = [
+        ParagraphSet("s", tuple(Paragraph(f"{name} {i}", questions=((f"{name}{i}", -1),)) for i in range(n)))
+        for name, n in (("a", 5), ("b", 20), ("c", 20))
+    ]
+    training, validation = hold_out(sets, 2)
+    assert [len(data.paragraphs) for data in validation] == [2, 2]
+    assert [data.distractors for data in validation] == [data.paragraphs for data in training[1:]]
+
+
 def test_a_right_passage_is_known_whole_and_truncated() -> None:
     known = KnownAnswers()
     known.add_record({"question": "q", "positive": "a b c d"}, 3)

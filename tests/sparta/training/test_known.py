@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,10 @@ def test_sampled_negatives_are_no_gold_passages(multi_hop: ParagraphSet) -> None
 
 
 def test_validation_does_not_rank_against_gold_passages(training: Any, tmp_path: Path) -> None:
-    """Text b answers q too, and is among the training texts that are ranked with the held-out ones."""
+    """Text b answers q too, and is among the training texts that are ranked with the held-out ones.
+
+    Texts that a training set gets later, such as those of a collection, are not ranked.
+    """
     first = [record(f"q{i}", passage(f"moon {i}")) for i in range(11)]
     made = dpr_set(
         tmp_path, record("b", passage("city b")), *first, record("q", passage("a"), passage("city b"))
@@ -128,6 +132,7 @@ def test_validation_does_not_rank_against_gold_passages(training: Any, tmp_path:
         return 0.0
 
     run.measure = measure
+    run.sets = [replace(data, paragraphs=(*made.paragraphs, *data.paragraphs)) for data in run.sets]
     run.validate()
     [(columns, gold, right)] = seen
     assert columns == 13
