@@ -230,9 +230,11 @@ def train(training: _Training) -> None:
     if learning.two_stages:
         collection: list[Passage] = []
         if learning.index:
+            from sparta.data.units import check_whole
             from sparta.search.searcher import Searcher
 
             with Searcher(learning.index) as searcher:
+                check_whole(searcher.unit, learning.index)  # pieces of a right passage would be its negatives
                 collection = list(searcher.live_passages())
         train = partial(train_in_two_stages, only_p2=learning.p2_alone, collection=collection)
     resume, command = training.end.resume, typed_command()

@@ -22,9 +22,8 @@ from hybrid.evidence.measures import PAGE_PRECISION, measured
 from sparta.base.errors import InputError
 from sparta.base.files import short_hash
 from sparta.base.records import Passage, Run
-from sparta.base.remedies import remedy
 from sparta.data.languages import folded
-from sparta.data.units import is_cut, options_of_unit, unit_noun
+from sparta.data.units import check_whole
 from sparta.index.folder import IndexFolder, no_passages
 from sparta.search.searcher import LUCENE_CHANNELS, Searcher
 
@@ -76,12 +75,7 @@ class TaskPool:
         generation = folder.state().searchable
         if generation is None:
             raise no_passages(self.index)
-        if is_cut(generation.unit):
-            raise InputError(
-                f"the index must be of whole passages, but is of {unit_noun(generation.unit)}s",
-                where=str(self.index),
-                remedy=remedy("build an index without {}", options_of_unit(generation.unit)),
-            )
+        check_whole(generation.unit, self.index)
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
             for start in range(0, len(live), _BLOCK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from sparta.base.errors import InputError
@@ -119,6 +120,16 @@ def check_unit(unit: str) -> None:
             f"unknown unit of retrieval {unit!r}; known units: {', '.join(UNITS)}, and chunks such as"
             " chunk:200:50:sentence",
             remedy=CHUNK_EXAMPLE,
+        )
+
+
+def check_whole(unit: str, index: Path) -> None:
+    """Raise InputError if the units of an index are pieces of passages."""
+    if is_cut(unit):
+        raise InputError(
+            f"the index must be of whole passages, but is of {unit_noun(unit)}s",
+            where=str(index),
+            remedy=remedy("build an index without {}", options_of_unit(unit)),
         )
 
 

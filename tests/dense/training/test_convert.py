@@ -15,6 +15,7 @@ import torch
 
 from cli._training import named_sets
 from dense.models.bi_encoder import DenseModel
+from sparta import Index, IndexOptions
 from sparta.base.files import sha256_file
 from sparta.training.paragraphs import ParagraphSet
 from tests.dense.training.recipes import weights
@@ -139,6 +140,19 @@ def test_two_stages_look_at_their_arguments_first(pairs: Path, encoder: str, tmp
     again = [*usual, "--encoder", encoder, "--held-out", 0, "--output", output, "--resume"]
     assert dense(*again).exit_code == 0
     assert card.read_text().endswith("Licence: MIT\n"), "the same weights keep their card"
+
+
+@pytest.mark.jvm
+def test_an_index_of_pieces_gives_no_negatives(pairs: Path, encoder: str, tmp_path: Path) -> None:
+    """A piece of a right passage would become a negative of its question."""
+    options = IndexOptions(channels="bm25", unit="sentence")
+    Index.create(tmp_path / "ix", [{"id": "a", "text": "One. Two."}], options=options).close()
+    usual = ["train", "--pairs", pairs, "--batch-size", 4, "--encoder", encoder, "--output", tmp_path / "out"]
+    refused = dense(*usual, "--two-stages", "--index", tmp_path / "ix")
+    assert refused.exit_code == 2
+    assert "the index must be of whole passages, but is of sentences" in refused.output
+    assert "--unit sentence" in refused.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_dense_train_as_one_types_it(pairs: Path, encoder: str, tmp_path: Path) -> None:
