@@ -102,6 +102,8 @@ def random_states(device: torch.device) -> list[RandomState]:
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        state["mps"] = torch.mps.get_rng_state()
     processes = process_group()[1]
     if processes == 1:
         return [state]
@@ -122,7 +124,9 @@ def restore_random_state(states: Sequence[RandomState], device: torch.device) ->
         torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
-    if "cpu" not in state or (device.type == "cuda" and "cuda" not in state):
+    if device.type == "mps" and "mps" in state:
+        torch.mps.set_rng_state(state["mps"])
+    if not {"cpu", device.type} <= state.keys():
         logger.warning(
             "process %d: the checkpoint lacks its random state on this device, so dropout will differ from"
             " a training without interruption",

@@ -141,6 +141,22 @@ def test_a_random_state_that_is_missing_is_told(training, caplog):
     assert "process 0: the checkpoint lacks its random state" in caplog.text
 
 
+def test_the_random_state_of_an_apple_gpu_is_restored(monkeypatch, caplog):
+    import torch
+
+    from sparta.neural.processes import random_states, restore_random_state
+
+    state, restored = torch.tensor([7], dtype=torch.uint8), []
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: state)
+    monkeypatch.setattr(torch.mps, "set_rng_state", restored.append)
+    [states] = random_states(torch.device("mps"))
+    restore_random_state([states], torch.device("mps"))
+    assert (restored, caplog.text) == ([state], "")
+    del states["mps"]
+    restore_random_state([states], torch.device("mps"))
+    assert "process 0: the checkpoint lacks its random state" in caplog.text
+
+
 @pytest.mark.slow
 def test_a_teacher_of_the_same_name_with_other_weights_is_another(training, make_tiny_model, tmp_path):
     from sparta.training.teachers import Mixture, SpartaTeacher
