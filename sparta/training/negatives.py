@@ -32,7 +32,7 @@ def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.
     """Return the set with hard negatives: paragraphs that rank high for another paragraph's questions.
 
     A hard negative is not a right passage for such a question, according to paragraphs or file, and contains
-    no answer.
+    no answer. Of equal passages, only the first becomes a hard negative.
 
     :param score: returns `(n_questions, n_paragraphs)` scores of some questions.
     :param depth: the number of hard negatives per paragraph, over all its questions.
@@ -49,6 +49,7 @@ def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.
     for first in range(0, len(pairs), questions_per_call):
         call_pairs = pairs[first : first + questions_per_call]
         scores = score([question for _, question in call_pairs])
+        scores[:, excluded.repeated] = -np.inf
         top = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         for (i, _), row, candidates in zip(call_pairs, scores, top, strict=True):
             allowed = (j for j in _ranked(row, candidates, above) if not excluded.holds(i, j))
@@ -89,7 +90,7 @@ class _Excluded:
     """The paragraphs that must not become a paragraph's negatives.
 
     These are right passages, passages with the same text, and passages that contain an answer to one of the
-    paragraph's questions by DPR's rule.
+    paragraph's questions by DPR's rule. `repeated` are the paragraphs that equal an earlier paragraph.
     """
 
     def __init__(self, data: ParagraphSet) -> None:
@@ -98,7 +99,10 @@ class _Excluded:
         right_keys = {q: data.known.right(q) for paragraph in data.paragraphs for q, _ in paragraph.questions}
         paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}
+        self.repeated: list[int] = []
         for i, (paragraph, paragraph_keys) in enumerate(zip(data.paragraphs, keys, strict=True)):
+            if not paragraphs_by_key.keys().isdisjoint(paragraph_keys):
+                self.repeated.append(i)
             for key in paragraph_keys:
                 paragraphs_by_key.setdefault(key, set()).add(i)
             for question, _ in paragraph.questions:
