@@ -39,7 +39,7 @@ def whole(
         raise InputError(f"{name} must be a whole number, found {value!r}", remedy=remedy)
     if value < least:
         raise InputError(f"{name} must be at least {least}, found {value}", remedy=remedy)
-    if most is not None and value > most:
+    if most is not None and int(value) > most:
         raise InputError(f"{name} must be at most {most}, found {value}", remedy=remedy)
     return int(value)
 

@@ -17,7 +17,7 @@ import torch
 
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import Recipe, train_dense
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import InputError
 from sparta.base.remedies import Option
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.training.negatives import Bm25Vectorizer, mine
@@ -125,7 +125,7 @@ def test_questions_are_read_to_their_length(encoder: str, words: list[str], tmp_
         again = Recipe(encoder=str(tmp_path / str(length)), **USUAL)
         assert again.model().config.question_length == length
         assert replace(again, question_length=20).model().config.question_length == 20
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(InputError) as caught:
         replace(recipe, question_length=10_000).model()
     assert caught.value.remedy.options == [Option("question_length", 512)]
 
