@@ -26,7 +26,6 @@ from sparta.base.records import Advance, Hit, Run, ScoredPassage
 from sparta.data.answers import exact_match, token_f1
 from sparta.data.languages import language_of
 from sparta.reader.records import Span, Text, no_texts, text_of
-from sparta.search.retriever import hit_of
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -141,8 +140,7 @@ class Readings:
             passage_id,
         )
         if key not in self._hits:
-            hit = hit_of(passage_id, 0.0, retrieved.in_ranking(name).record(query_id, passage_id))
-            [self._hits[key]] = retrieved.in_context([hit])
+            [self._hits[key]] = retrieved.in_context([retrieved.in_ranking(name).hit(query_id, passage_id)])
         return self._hits[key]
 
     def best_spans(

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from hybrid.answering.answers import Answer
 from hybrid.answering.path_answerer import answers_of
@@ -44,10 +43,9 @@ class ChainRun:
     answers: Mapping[str, Answer | None] | None = None
     hits: Mapping[tuple[str, str], Hit] = field(default_factory=dict)
 
-    def record(self, query_id: str, passage_id: str) -> dict[str, Any]:
-        """Return the record of a document's chunk in the paths."""
-        hit = self.hits[query_id, passage_id]
-        return {**hit.metadata, "title": hit.title, "text": hit.text}
+    def hit(self, query_id: str, passage_id: str) -> Hit:
+        """Return a document's chunk in the paths."""
+        return self.hits[query_id, passage_id]
 
     def median(self) -> float:
         """Return the median time of all steps together, in ms/query."""

@@ -23,7 +23,6 @@ from hybrid.evaluation.measures import (
     parse_any,
 )
 from hybrid.evaluation.rankings import (
-    Record,
     Retrieved,
     depth_of,
     lucene_searcher,
@@ -42,10 +41,9 @@ from hybrid.retrieval.searcher import FusedRetriever
 from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import make_folder
-from sparta.base.records import Advance, Hit, Run
+from sparta.base.records import Advance, Run
 from sparta.base.remedies import Command, Option, remedy
 from sparta.rerank.reranked import RERANKED, Reranking
-from sparta.search.retriever import hit_of
 
 logger = logging.getLogger("sparta.hybrid")
 
@@ -111,7 +109,7 @@ def compare(
     retrieved = retrieved.with_pages(chain_run.run for chain_run in chain_runs)
     for chain_run in chain_runs:
         if chain_run.hits:
-            retrieved = retrieved.with_records(chain_run.name, chain_run.record)
+            retrieved = retrieved.with_hits(chain_run.name, chain_run.hit)
     runs = {
         **retrieved.runs,
         **{name: run for name, (run, _) in other_runs.items()},
@@ -176,13 +174,9 @@ def _reranked(
     queries = {query.query_id: query.text for query in retrieved.query_set.queries}
     reranking.open()  # the first query does not pay for it
 
-    def hit(record: Record, query_id: str, passage_id: str) -> Hit:
-        return hit_of(passage_id, 0.0, record(query_id, passage_id))
-
     for name, run in {**retrieved.runs, **fused}.items():
         start = time.perf_counter()
-        hits = partial(hit, retrieved.in_ranking(name).record)
-        reranked_runs[name + RERANKED] = reranking.run(queries, run, hits)
+        reranked_runs[name + RERANKED] = reranking.run(queries, run, retrieved.in_ranking(name).hit)
         seconds = time.perf_counter() - start
         ms[name + RERANKED] = 1000 * seconds / len(queries) + retrieved.ms.get(name, 0.0)
     return reranked_runs, ms

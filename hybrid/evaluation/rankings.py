@@ -35,10 +35,11 @@ from sparta.base.records import Hit, Ranking, Run, ScoredPassage
 from sparta.data.answers import has_answer
 from sparta.data.units import is_chunk
 from sparta.rerank.reranked import RERANKED
+from sparta.search.retriever import hit_of
 from sparta.search.searcher import Searcher
 
-Record = Callable[[str, str], dict[str, Any]]
-"""Returns the record of a passage, from a query id and a passage id."""
+HitOf = Callable[[str, str], Hit]
+"""Returns a passage as a hit, from a query id and a passage id. The hit's score has no meaning."""
 _BLOCK = 500  # queries that are searched together
 _WARM_UP_QUERIES = 10
 logger = logging.getLogger("sparta.hybrid")
@@ -113,10 +114,10 @@ def answer_recall(name: str, run: Run, holds: Holds, ks: Sequence[int] = (20, 10
 class Retrieved:
     """The rankings of a question set in several channels, with the passages' records and answer matches.
 
-    `record` returns the record for a query id and a passage id. With `by_question`, a passage's record
+    `hit` returns the hit for a query id and a passage id. With `by_question`, a passage's text
     depends on the question. In an index of chunks, rankings may have different chunks of a document:
-    `by_ranking` then holds the records and the answer matches of each ranking (see `in_ranking`), and
-    `record` returns the chunk that the first channel found. `in_context` returns hits with the text that a
+    `by_ranking` then holds the hits and the answer matches of each ranking (see `in_ranking`), and
+    `hit` returns the chunk that the first channel found. `in_context` returns hits with the text that a
     reader reads. `pages` maps passage ids to pages if the questions have KILT's provenance. `ms` is each
     channel's latency in ms/query, if each channel was searched separately.
     """
@@ -124,7 +125,7 @@ class Retrieved:
     query_set: QuestionSet
     runs: Mapping[str, Run]
     holds: Holds
-    record: Record
+    hit: HitOf
     pages: Mapping[str, str] = field(default_factory=dict)
     by_question: bool = False
     ms: Mapping[str, float] = field(default_factory=dict)
@@ -132,17 +133,17 @@ class Retrieved:
     by_ranking: Mapping[str, Retrieved] = field(default_factory=dict)
 
     def in_ranking(self, name: str) -> Retrieved:
-        """Return these rankings with the records of one ranking, also if a cross-encoder ordered it anew."""
+        """Return these rankings with the hits of one ranking, also if a cross-encoder ordered it anew."""
         return self.by_ranking.get(name.removesuffix(RERANKED), self)
 
-    def with_records(self, name: str, record: Record, holds: Holds | None = None) -> Retrieved:
-        """Return these rankings with the records of one more ranking, for `in_ranking`."""
-        holds = holds or _holds_of(self.query_set, record)
-        view = replace(self, record=record, holds=holds, by_ranking={})
+    def with_hits(self, name: str, hit: HitOf, holds: Holds | None = None) -> Retrieved:
+        """Return these rankings with the hits of one more ranking, for `in_ranking`."""
+        holds = holds or _holds_of(self.query_set, hit)
+        view = replace(self, hit=hit, holds=holds, by_ranking={})
         return replace(self, by_ranking={**self.by_ranking, name: view})
 
     def with_fusion(self, name: str, fusion: Fusion) -> Retrieved:
-        """Return these rankings with the records of a fusion, for `in_ranking`.
+        """Return these rankings with the hits of a fusion, for `in_ranking`.
 
         A document's chunk is that of the first channel that ranks the document, as in `FusedRanking`.
         """
@@ -158,13 +159,13 @@ class Retrieved:
         def channel(query_id: str, passage_id: str) -> Retrieved:
             return self.by_ranking[channel_by_passage[query_id, passage_id]]
 
-        def record(query_id: str, passage_id: str) -> dict[str, Any]:
-            return channel(query_id, passage_id).record(query_id, passage_id)
+        def hit(query_id: str, passage_id: str) -> Hit:
+            return channel(query_id, passage_id).hit(query_id, passage_id)
 
         def channel_holds(query_id: str, passage_id: str) -> Holds:
             return channel(query_id, passage_id).holds
 
-        return self.with_records(name, record, FusedHolds(self.holds.answers, channel_holds))
+        return self.with_hits(name, hit, FusedHolds(self.holds.answers, channel_holds))
 
     def with_pages(self, runs: Iterable[Run]) -> Retrieved:
         """Return the rankings with the pages of further runs' passages added, if the questions have pages."""
@@ -173,9 +174,13 @@ class Retrieved:
         query_by_passage = {
             hit.passage_id: query_id for run in runs for query_id, hits in run.items() for hit in hits
         }
-        new_pages = {
-            passage_id: page_of(passage_id, self.record(query_by_passage[passage_id], passage_id))
+        new_hits = {
+            passage_id: self.hit(query_by_passage[passage_id], passage_id)
             for passage_id in query_by_passage.keys() - self.pages.keys()
+        }
+        new_pages = {
+            passage_id: page_of(passage_id, {**hit.metadata, "title": hit.title})
+            for passage_id, hit in new_hits.items()
         }
         return replace(self, pages={**self.pages, **new_pages})
 
@@ -298,34 +303,35 @@ def search_all(
         if query_set.gold:
             pages |= _pages(channels, [hit for hit in first_hits.values() if hit.passage_id not in pages])
 
-    def record(query_id: str, passage_id: str, names: Sequence[str] = list(runs)) -> dict[str, Any]:
+    def hit(query_id: str, passage_id: str, names: Sequence[str] = list(runs)) -> Hit:
         keys = ((name, query_id, passage_id) for name in names) if chunks else [("", "", passage_id)]
         first_hit = next((first_hits[key] for key in keys if key in first_hits), None)
         if first_hit is None:  # only a chain found the passage, or the qrels name it
-            return lucene_searcher(channels).first_part(passage_id)
-        return channels.searchers[first_hit.channel].records([first_hit.docid])[0]
+            return hit_of(passage_id, 0.0, lucene_searcher(channels).first_part(passage_id))
+        [record] = channels.searchers[first_hit.channel].records([first_hit.docid])
+        return hit_of(passage_id, 0.0, record)
 
     ms = {name: 1000 * channel_seconds / len(query_set.queries) for name, channel_seconds in seconds.items()}
     retrieved = Retrieved(
         query_set,
         runs,
-        _holds_of(query_set, record),
-        record,
+        _holds_of(query_set, hit),
+        hit,
         pages,
         by_question=chunks,
         ms=ms if one_by_one else {},
         in_context=partial(as_read, first),
     )
     for name in runs if chunks else ():
-        retrieved = retrieved.with_records(name, partial(record, names=[name]))
+        retrieved = retrieved.with_hits(name, partial(hit, names=[name]))
     return retrieved
 
 
-def _holds_of(query_set: QuestionSet, record: Record) -> Holds:
-    """Return the answer matches of a question set in the texts of records, without titles, as in DPR."""
+def _holds_of(query_set: QuestionSet, hit: HitOf) -> Holds:
+    """Return the answer matches of a question set in the texts of hits, without titles, as in DPR."""
 
     def text(query_id: str, passage_id: str) -> str:
-        return str(record(query_id, passage_id).get("text") or "")
+        return hit(query_id, passage_id).text
 
     return Holds(query_set.text_answers, text, match=query_set.match, language=query_set.language)
 

@@ -211,8 +211,8 @@ def tune_on(
     queries = [query for query in questions.queries if query.answers]
     texts, ids = [query.text for query in queries], [query.query_id for query in queries]
     hits_by_query = retriever.batch_search(texts, ids, depth, threads)
-    records = {
-        (query_id, hit.passage_id): {**hit.metadata, "title": hit.title, "text": hit.text}
+    hits_read = {
+        (query_id, hit.passage_id): hit
         for query_id, hits in hits_by_query.items()
         for hit in as_read(retriever, hits)
     }
@@ -223,5 +223,5 @@ def tune_on(
     language = getattr(retriever, "language", questions.language)
     query_set = replace(questions, queries=tuple(queries), language=language)
     holds = Holds({}, lambda *_: "")
-    retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: records[ids], by_question=True)
+    retrieved = Retrieved(query_set, {"": run}, holds, lambda *ids: hits_read[ids], by_question=True)
     return tune_reader(retrieved, run, reader, depth, retriever.ranking_name, coverage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparta.base.records import Hit
@@ -99,10 +99,7 @@ def distinct_evidence(paths: Sequence[EvidencePath], k: int) -> list[Hit]:
     hits: dict[str, Hit] = {}
     for path in paths:
         for evidence in path.passages:
-            hit = evidence.hit
-            if not evidence.counts:
-                continue
-            hits.setdefault(
-                hit.passage_id, Hit(hit.passage_id, path.score, hit.title, hit.text, hit.metadata)
-            )
+            if evidence.counts and evidence.hit.passage_id not in hits:
+                # a step may search a fusion, whose ranks and scores are not those of the path
+                hits[evidence.hit.passage_id] = replace(evidence.hit, score=path.score, channels={})
     return list(hits.values())[:k]

@@ -30,6 +30,7 @@ from sparta.base.errors import InputError, SpartaError
 from sparta.base.records import Hit, Query, ScoredPassage
 from sparta.reader.config import Calibration, ReaderConfig
 from sparta.reader.records import Span, Text
+from sparta.search.retriever import hit_of
 
 RECORDS = {
     "a": {"text": "Ada Lovelace wrote it", "title": "Ada"},
@@ -64,7 +65,7 @@ def retrieved(**more: Any) -> Retrieved:
     known = QuestionSet(
         "set", QUERIES, {"1": {"c": -1, "a": 1}, "2": {"b": 1, "c": 0}, "3": {"c": 1}}, **more
     )
-    return Retrieved(known, {}, Holds({}, str), lambda _, i: RECORDS[i])
+    return Retrieved(known, {}, Holds({}, str), lambda _, i: hit_of(i, 0.0, RECORDS[i]))
 
 
 def runs() -> dict[str, dict[str, list[ScoredPassage]]]:
@@ -153,7 +154,7 @@ def test_with_global_tokens_each_ranking_is_read_for_itself() -> None:
 def test_no_answer_is_never_right() -> None:
     """Also where the answer that is expected is an article alone, which normalizes to nothing."""
     known = QuestionSet("set", (Query("1", "?", ("The",)),), {})
-    one = Retrieved(known, {}, Holds({}, str), lambda _, i: RECORDS[i])
+    one = Retrieved(known, {}, Holds({}, str), lambda _, i: hit_of(i, 0.0, RECORDS[i]))
     [found], _ = measure_answers(one, {"x": {"1": []}}, [], Answering(READER))
     assert (found.mean("EM"), found.mean("F1")) == (0.0, 0.0)
 
@@ -224,7 +225,9 @@ def test_tuning_chooses_the_weight_that_answers_best() -> None:
     records = {"r": {"text": "right"}, "w": {"text": "wrong"}}
     run = {q.query_id: [ScoredPassage("r", 2.0), ScoredPassage("w", 1.0)] for q in queries}
     run |= {str(i): [ScoredPassage("w", 2.0), ScoredPassage("r", 1.0)] for i in range(0, 40, 3)}
-    known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: records[i])
+    known = Retrieved(
+        QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: hit_of(i, 0.0, records[i])
+    )
     reader = FixedReader({"right": 0.0, "wrong": 0.2})
     tuned = tune_reader(known, run, reader, 2)
     assert tuned.by_setting[False, 0.0] == 0.0
@@ -241,7 +244,9 @@ def test_tuning_lets_mentions_add_up_where_that_answers_best(caplog: pytest.LogC
     texts = ["strange", "right", "Right.", "the right"]
     records = {str(i): {"text": text} for i, text in enumerate(texts)}
     run = {q.query_id: [ScoredPassage(str(i), 4.0 - i) for i in range(4)] for q in queries}
-    known = Retrieved(QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: records[i])
+    known = Retrieved(
+        QuestionSet("set", queries), {"": run}, Holds({}, str), lambda _, i: hit_of(i, 0.0, records[i])
+    )
     reader = FixedReader({text: 0.5 if text == "strange" else 0.2 for text in texts})
     tuned = tune_reader(known, run, reader, 4, coverage=0.5)
     assert tuned.coverage == 1.0  # all questions have the same score

@@ -104,7 +104,7 @@ def test_each_question_reads_its_own_chunk_of_a_document() -> None:
     }
     queries = (Query("q", "who founded google", ("Larry Page",)), Query("r", "what is it", ("Larry Page",)))
     retrieved = search_all(channel, QuestionSet("made", queries), 4)
-    assert [retrieved.record(q, "d") for q in "qr"] == [RECORDS[1], RECORDS[0]]
+    assert [retrieved.hit(q, "d").text for q in "qr"] == [RECORDS[1]["text"], RECORDS[0]["text"]]
     found = retrieved.measured("bm25", retrieved.runs["bm25"], ["answer_recall@1"])
     assert found.per_query["answer_recall@1"] == {"q": 1.0, "r": 0.0}
 
@@ -132,7 +132,8 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
     channel.batch_search = lambda texts, k, threads=1: {
         name: [Ranking(["d"], [docid], [1.0]) for _ in texts] for name, docid in (("bm25", 0), ("impact", 1))
     }
-    path = EvidencePath((Evidence(Hit("d", 1.0, "", RECORDS[3]["text"]), {}, 1.0),), 1.0)
+    chunk = Hit("d", 1.0, "", RECORDS[3]["text"], document_id="d", start=7, end=35)
+    path = EvidencePath((Evidence(chunk, {}, 1.0),), 1.0)
     chain: Any = SimpleNamespace(
         channel="made",
         reads=False,
@@ -159,6 +160,9 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
         chains=[chain],
         reranking=Reranking("made"),
     )
+    in_chain = results.answers["chain made"]["q"]
+    assert in_chain
+    assert in_chain.text_start == 7
     values = {run.name: (run.mean("answer_recall@1"), run.mean("EM")) for run in results.evaluations}
     right = dict.fromkeys(("impact", "impact + bm25", "chain made"), (1.0, 1.0))
     wrong = dict.fromkeys(("bm25", "bm25 + impact"), (0.0, 0.0))

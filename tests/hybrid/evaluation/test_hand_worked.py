@@ -17,7 +17,7 @@ from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evidence.measures import Gold
 from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
-from sparta.base.records import Query, ScoredPassage
+from sparta.base.records import Hit, Query, ScoredPassage
 
 
 def ranking(*passage_ids: str) -> list[ScoredPassage]:
@@ -82,7 +82,7 @@ def test_evidence_that_the_index_lacks_is_never_found() -> None:
     asked = tuple(Query(q, "who") for q in units)
     questions = QuestionSet("kilt", asked, {"1": {"a": 1}, "3": {"a": 1}}, gold=Gold({}, sets))
     run = {q: [ScoredPassage("a", 1.0)] for q in units}
-    retrieved = Retrieved(questions, {"x": run}, Holds({}, lambda *_: ""), lambda *_: {})
+    retrieved = Retrieved(questions, {"x": run}, Holds({}, lambda *_: ""), lambda _, i: Hit(i, 0.0))
     found = retrieved.measured("x", run, ["RR", "R@20"]).per_query
     assert found == {"RR": {"1": 1.0, "2": 0.0, "3": 1.0}, "R@20": {"1": 1.0, "2": 0.0, "3": 0.5}}
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 
 from hybrid.multihop.chain import Chain, Linked
-from hybrid.multihop.paths import distinct_evidence
+from hybrid.multihop.paths import Evidence, EvidencePath, distinct_evidence
 from hybrid.multihop.steps import Step, read_chain
 from sparta.base.errors import InputError
-from sparta.base.records import Hit
+from sparta.base.records import ChannelPlace, Hit
 
 ONE = [Step("search", "retrieve", depth=9), Step("first", "rerank", ("search",), weight=0, keep=9)]
 
@@ -74,6 +74,12 @@ def test_scores_of_paths_never_rise() -> None:
         tools.expanded = {name: hits(**tenths("def")) for name in "abc"}
         scores = [path.score for path in Chain(steps, tools).find_paths("which").paths]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_a_chunk_of_a_path_keeps_its_place() -> None:
+    chunk = Hit("d", 3.0, "D", "text", {"n": 1}, {"bm25": ChannelPlace(1, 3.0, 1.0)}, "d", 800, 804)
+    paths = [EvidencePath((Evidence(chunk, {}, 2.0),), 2.0)]
+    assert distinct_evidence(paths, 1) == [replace(chunk, score=2.0, channels={})]
 
 
 def test_two_hops_by_hand() -> None:
