@@ -107,7 +107,7 @@ def _of_experts(
 
 
 def _label_of_training(experiment: Experiment) -> str:
-    located = [experiment.located(name) for name in ("hotpot", "hotpot-train")]
+    located = [experiment.located(name) for name in ("kilt-hotpot", "kilt-hotpot-train")]
     return "; trained on ".join(item.label for item in located if item)
 
 
@@ -125,7 +125,7 @@ def _trained(experiment: Experiment, form: str) -> Path:
     from dense.training.skill_train import SkillRecipe, train_skills
     from hybrid.replications.tables.collection import kilt_texts
 
-    questions, steps = experiment.path("hotpot-train"), experiment.cut.steps or 40 * 90_447 // BATCH
+    questions, steps = experiment.path("kilt-hotpot-train"), experiment.cut.steps or 40 * 90_447 // BATCH
     files = [SkillFile(skill, questions) for skill in ("single", "expanded", "rerank")]
     if links := experiment.located("hyperlinks"):
         files += [SkillFile(skill, links.path) for skill in ("span", "link")]
@@ -161,7 +161,7 @@ TABLES = (
             },
         ),
         measure=ablations,
-        sources=(*KILT, "hotpot-train"),
+        sources=(*KILT, "kilt-hotpot-train"),
         trains=True,
         gaps=(
             "Our columns measure retrieval alone, hop by hop, not the chain of the trained models.",
@@ -187,7 +187,7 @@ TABLES = (
             },
         ),
         measure=swapped,
-        sources=(*KILT, "hotpot-train", "hyperlinks"),
+        sources=(*KILT, "kilt-hotpot-train", "hyperlinks"),
         trains=True,
         gaps=(LINKED,),
     ),

@@ -69,7 +69,7 @@ def _oracle_hop(experiment: Experiment) -> None:
     from dense.models.bi_encoder import DenseModel
     from dense.models.resolve import dense_model_folder
 
-    located = experiment.located("hotpot")
+    located = experiment.located("kilt-hotpot")
     if located is None or not experiment.located("kilt-passages"):
         return
 

@@ -28,8 +28,9 @@ def _multireqa(name: str, *other: str, substitutes: tuple[str, ...] = ()) -> Sou
     return Source(f"MultiReQA {name}", (f"MultiReQA/{name}", *other), substitutes)
 
 
-def _kilt(name: str, *substitutes: str) -> Source:
-    return Source(f"KILT {name}", (f"kilt/{name}-dev-kilt.jsonl", f"{name}-dev-kilt.jsonl"), substitutes)
+def _kilt(name: str, *substitutes: str, part: str = "dev") -> Source:
+    title, file = f"KILT {name}" if part == "dev" else f"KILT {name} {part}", f"{name}-{part}-kilt.jsonl"
+    return Source(title, (f"kilt/{file}", file), substitutes)
 
 
 SOURCES = {
@@ -78,11 +79,8 @@ SOURCES = {
     "kilt-hotpot": _kilt("hotpotqa", "kilt/multihop.dev.jsonl.gz"),
     "kilt-trivia": _kilt("triviaqa"),
     "kilt-wow": _kilt("wow", "kilt/wow.dev.jsonl.gz"),
-    "hotpot": Source(
-        "HotpotQA dev (fullwiki)", ("hotpot_dev_fullwiki_v1.json",), ("kilt/multihop.dev.jsonl.gz",)
-    ),
+    "kilt-hotpot-train": _kilt("hotpotqa", "kilt/multihop.train.jsonl.gz", part="train"),
     "hotpot-facts": Source("HotpotQA dev with supporting facts", ("hotpot_dev_fullwiki_v1.json",)),
-    "hotpot-train": Source("HotpotQA train", ("hotpot_train_v1.1.json",), ("kilt/multihop.train.jsonl.gz",)),
     "hyperlinks": Source(
         "paragraphs with hyperlinks",
         ("hyperlinks.jsonl.gz",),

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid.replications.tables.experiment import Experiment
+from sparta.base.errors import InputError
+from sparta.base.remedies import Option, remedy
 
 if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
     from sparta.base.records import Passage
 
 
-KILT = ("hotpot", "kilt-passages")
-"""The data of the tables on HotpotQA."""
+KILT = ("kilt-hotpot", "kilt-passages")
+"""The data of the tables on HotpotQA. KILT's provenance names the gold passages; HotpotQA's JSON does not."""
 
 
 class TwoHops(NamedTuple):
@@ -26,7 +28,10 @@ class TwoHops(NamedTuple):
 
 
 def two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
-    """Return the questions with two gold passages, and the passages of the index."""
+    """Return the questions with two gold passages, and the passages of the index.
+
+    :raises InputError: the index has the gold passages of no question.
+    """
     from hybrid.evaluation.questions import judged
     from sparta.search.searcher import Searcher
 
@@ -37,16 +42,27 @@ def two_hops(experiment: Experiment) -> tuple[list[TwoHops], list[Passage]]:
         for query in questions.queries
         if len(ids := list(gold.get(query.query_id, {}))) == 2
     ]
+    if not hops:
+        raise InputError(
+            f"no question of {len(questions.queries)} has two gold passages in the index",
+            where=str(experiment.path("kilt-hotpot")),
+            remedy=remedy(
+                "use KILT's data for the questions and the passages, and raise {}", Option("questions")
+            ),
+        )
     with Searcher(index) as searcher:
         return hops, list(searcher.live_passages())
 
 
-def hotpot(experiment: Experiment) -> tuple[Path, QuestionSet]:
-    """Return an index of the passages of multi-hop questions, and the questions within the cut."""
+def hotpot(experiment: Experiment, source: str = "kilt-hotpot") -> tuple[Path, QuestionSet]:
+    """Return an index of the passages of multi-hop questions, and the questions within the cut.
+
+    :param source: the questions, by the name of their source
+    """
     from hybrid.evaluation.questions import questions_of
     from hybrid.replications.tables.collection import index_of, kilt_texts, sampled
 
-    questions = sampled(questions_of(experiment.path("hotpot")), experiment)
+    questions = sampled(questions_of(experiment.path(source)), experiment)
     return index_of(experiment, "kilt", kilt_texts(experiment), [questions], "bm25"), questions
 
 

@@ -22,6 +22,8 @@ from hybrid.replications.tables.catalog import TABLES
 from hybrid.replications.tables.experiment import Experiment
 from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.table import Cut, Row
+from hybrid.replications.tables.two_hops import two_hops
+from sparta.base.errors import InputError
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.reader import IndexReader
 from sparta.neural.inputs import InputLayout
@@ -146,6 +148,14 @@ def test_sets_of_open_questions_share_one_collection(
         {f"{column} {name}": 100.0 for name in ("EM", "F1", "answer recall@20")}
         for column in ("NQ dev", "NQ test")
     ]
+
+
+@pytest.mark.jvm
+def test_second_hops_need_questions_with_two_gold_passages(experiment: Callable[..., Experiment]) -> None:
+    one = experiment("cos-6", Parts())
+    shutil.copy(one.path("kilt-fever"), one.data / "kilt" / "multihop.dev.jsonl.gz")
+    with pytest.raises(InputError, match="no question of 9 has two gold passages"):
+        two_hops(one)
 
 
 class GivenModels(Parts):

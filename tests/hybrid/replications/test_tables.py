@@ -38,6 +38,24 @@ def test_all_data_of_tables_are_known() -> None:
     assert {name for each in TABLES.values() for name in (*each.sources, *each.any_of)} <= SOURCES.keys()
 
 
+def test_the_json_of_hotpotqa_serves_only_the_table_of_supporting_sentences(tmp_path: Path) -> None:
+    """It names no gold passages, which only KILT's files do."""
+    for name in ("hotpot_dev_fullwiki_v1.json", "hotpot_train_v1.1.json", "kilt/passages-w100.jsonl.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    states = {
+        name: state_of(TABLES[name], tmp_path, tmp_path / "out") for name in ("cos-4", "cos-6", "cos-a3")
+    }
+    assert states == {
+        "cos-4": "needs KILT hotpotqa",
+        "cos-6": "needs KILT hotpotqa; KILT hotpotqa train",
+        "cos-a3": "ready",
+    }
+    for part in ("dev", "train"):
+        (tmp_path / "kilt" / f"hotpotqa-{part}-kilt.jsonl").touch()
+    assert state_of(TABLES["cos-6"], tmp_path, tmp_path / "out") == "ready"
+
+
 def test_an_unknown_table_and_missing_data_are_refused(tmp_path: Path) -> None:
     def run(*words: str) -> str:
         ended = hybrid("replicate", *words, "--output", tmp_path / "out")
