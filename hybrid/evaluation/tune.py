@@ -77,6 +77,14 @@ class Tuned:
         """The mean over all questions, each measured with the setting chosen on the other folds."""
         return fmean(value for fold in self.folds for value in fold.values.values())
 
+    @property
+    def fused(self) -> float:
+        """The fusion's mean, for comparison with channels: cross-validated, or without folds the best mean.
+
+        The best mean is of the questions that chose the setting, so it is too high for other questions.
+        """
+        return self.cross_validated if self.folds else fmean(self.means[self.best])
+
 
 def _best(values: Mapping[Setting, float]) -> Setting:
     """Return the setting with the highest value; ties go to the smallest setting."""
@@ -234,7 +242,7 @@ def tune_table(tuned: Tuned, *, only_settings: bool = False) -> Table:
     because a weight outside the range may then be better.
 
     :param only_settings: omit the further rows: the folds, the cross-validated mean, and each channel without
-        fusion, whose note says if the channel is better than the best fusion. `fold_table`, `channel_table`
+        fusion, whose note says if the channel is better than the fusion. `fold_table`, `channel_table`
         and `verdict` have the same results
     """
     settings = _setting_columns(tuned)
@@ -256,8 +264,9 @@ def tune_table(tuned: Tuned, *, only_settings: bool = False) -> Table:
     if tuned.folds:
         note = "cross-validated: mean over the questions of all folds"
         rows.append([*[None] * len(settings), 100 * tuned.cross_validated, note])
+    fusion_name = "cross-validated fusion" if tuned.folds else "best fusion"
     for name, means in tuned.singles.items():
-        remark = ": better than the best fusion" if fmean(means) > fmean(tuned.means[best]) else ""
+        remark = f": better than the {fusion_name}" if fmean(means) > tuned.fused else ""
         rows.append([*[None] * len(settings), *_mean_cells(means), f"{name} alone{remark}"])
     return Table(header, rows, digits=2, n_names=len(settings))
 
@@ -269,15 +278,18 @@ def channel_table(tuned: Tuned) -> Table:
 
 
 def verdict(tuned: Tuned) -> str:
-    """Return in words whether the best fusion is better than the best single channel."""
-    best_fusion_mean = fmean(tuned.means[tuned.best])
+    """Return in words whether the fusion is better than the best single channel.
+
+    With folds, the cross-validated mean is compared: each setting is measured on other questions than those
+    that chose it.
+    """
     name, means = max(tuned.singles.items(), key=lambda item: fmean(item[1]))
-    is_better = best_fusion_mean > fmean(means)
+    relation = f"is{'' if tuned.fused > fmean(means) else ' not'} better than the best channel"
     measure = f"mean {tuned.measure}" if len(tuned.names) > 1 else tuned.measure
-    return (
-        f"The best fusion is{'' if is_better else ' not'} better than the best channel: {measure}"
-        f" {100 * best_fusion_mean:.2f} against {100 * fmean(means):.2f} ({name})"
-    )
+    figures = f"{measure} {100 * tuned.fused:.2f} against {100 * fmean(means):.2f} ({name})"
+    if tuned.folds:
+        return f"In cross-validation, the fusion {relation}: {figures}"
+    return f"On the questions that chose its setting, the best fusion {relation}: {figures}"
 
 
 def _measure_columns(tuned: Tuned) -> list[str]:

@@ -172,3 +172,13 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
     assert {name: values[name + RERANKED] for name in plain} == plain
     texts = [f"{RECORDS[i]['title']} {RECORDS[i]['text']}" for i in (0, 1)]
     assert reranked == texts * 2
+
+
+def test_channels_are_searched_as_deep_as_the_reader_reads() -> None:
+    questions = QuestionSet("made", (Query("q", "who founded google", ("Larry Page",)),))
+    channel, depths = Channel(), list[int]()
+    search = channel.batch_search
+    channel.batch_search = lambda texts, k, threads=1: depths.append(k) or search(texts, k)  # type: ignore
+    reader: Any = SimpleNamespace(config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * 4])
+    compare(channel, questions, [], answering=Answering(reader, (300,)))  # type: ignore[arg-type]
+    assert depths == [300]

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hybrid.evaluation.answering import Answering
 from hybrid.evaluation.compare import compare, timed, with_macro
 from hybrid.evaluation.measures import can_measure, evaluate
 from hybrid.evaluation.results import results_table
@@ -22,6 +22,7 @@ from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import QuestionSet
 from hybrid.evaluation.tune import (
     ALPHAS,
+    Fold,
     Setting,
     Tuned,
     best_fusion,
@@ -40,7 +41,6 @@ from hybrid.retrieval.fusion import Fusion
 from sparta.base.errors import InputError
 from sparta.base.records import Query, Ranking, ScoredPassage
 from sparta.base.remedies import Option
-from sparta.reader.config import ReaderConfig
 from sparta.rerank.reranked import Reranking
 
 PASSAGES = [f"p{i}" for i in range(30)]
@@ -215,10 +215,17 @@ def test_one_set_is_cross_validated() -> None:
 def test_whether_the_best_fusion_is_better() -> None:
     means = {Setting((0.5,), 100): [0.5, 0.7]}
     worse = Tuned(["bm25"], "RR", ["x", "y"], means, singles={"bm25": [0.1, 0.2], "impact": [0.6, 0.6]})
-    told = "The best fusion is not better than the best channel: mean RR 60.00 against 60.00 (impact)"
-    assert verdict(worse) == told
-    better = Tuned(["bm25"], "RR", ["x"], {Setting((0.5,), 100): [0.5]}, singles={"bm25": [0.25]})
-    assert verdict(better) == "The best fusion is better than the best channel: RR 50.00 against 25.00 (bm25)"
+    here = "On the questions that chose its setting, the best fusion is"
+    assert verdict(worse) == f"{here} not better than the best channel: mean RR 60.00 against 60.00 (impact)"
+    setting = Setting((0.5,), 100)
+    better = Tuned(["bm25"], "RR", ["x"], {setting: [0.5]}, singles={"bm25": [0.25]})
+    assert verdict(better) == f"{here} better than the best channel: RR 50.00 against 25.00 (bm25)"
+    chosen_elsewhere = replace(better, folds=[Fold(1, setting, {"q": 0.2})])
+    told = (
+        "In cross-validation, the fusion is not better than the best channel: RR 20.00 against 25.00 (bm25)"
+    )
+    assert verdict(chosen_elsewhere) == told
+    assert tune_table(chosen_elsewhere).rows[-1][-1] == "bm25 alone: better than the cross-validated fusion"
 
 
 def test_as_deep_as_is_measured() -> None:
@@ -479,15 +486,3 @@ def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPat
     deep = compare(channels, asked, [], measures=["R@25"], depth=25)
     values = [run.mean("R@25") for run in (*cut.evaluations, *deep.evaluations)]
     assert values[0] < values[1] == values[2]
-
-
-def test_channels_are_searched_as_deep_as_the_reader_reads() -> None:
-    asked, runs = made_up(1, 4, answers=True)
-    made, depths = Made(runs, names=("bm25",)), list[int]()
-    search = made.batch_search
-    made.batch_search = lambda texts, k, *more: depths.append(k) or search(texts, k)  # type: ignore
-    reader = SimpleNamespace(
-        config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * len(t) for t in texts]
-    )
-    compare(made.channels(), asked, [], answering=Answering(reader, (300,)))  # type: ignore[arg-type]
-    assert depths == [300]
