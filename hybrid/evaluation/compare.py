@@ -50,6 +50,7 @@ logger = logging.getLogger("sparta.hybrid")
 TIMED_QUERIES = 50
 _WARM_UP_QUERIES = 150
 _WARM_UP_QUERIES_DENSE = 5
+_READ_ANSWERS = Option("answering", flag="answers")
 
 
 def compare(
@@ -87,8 +88,8 @@ def compare(
     :param judged: also read the judged passages, as a separate ranking
     :param reranking: also measure the rankings of channels and fusions with their first passages ordered anew
     """
-    measure_names = _measures(query_set, measures, chains)
-    depths = [depth_of(fusion, name) for name in measure_names for fusion in fusions or [Fusion()]]
+    measure_names = _measures(query_set, measures, chains, is_answered=bool(answering and query_set.answers))
+    depths = [depth_of(fusion, name) for name in ["", *measure_names] for fusion in fusions or [Fusion()]]
     depth = depth or max([*depths, *(answering.depths if answering else ())])
     searched_depth = max(depth, reranking.depth if reranking else 0)
     warn_of_few_hits(depth, measure_names)
@@ -202,9 +203,12 @@ def _milliseconds(
     return {**channel_ms, **other_ms}
 
 
-def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[ChainSearcher]) -> list[str]:
+def _measures(
+    query_set: QuestionSet, measures: Sequence[str], chains: Sequence[ChainSearcher], *, is_answered: bool
+) -> list[str]:
     """Return the requested (or default) measures for which the question set has the data.
 
+    :param is_answered: the answers of each ranking are measured, so a ranking needs no other measure
     :raises InputError: the set and the chains have the data for none of the measures.
     """
     marks_sentences = any(chain.tells_sentences for chain in chains)
@@ -216,11 +220,9 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
     requested = [parse_any(measure) for measure in list_of(measures, "measures")] or defaults
     chosen = [measure for measure in requested if can_measure(query_set, measure)]
     if not chosen:
-        raise InputError(
-            f"the questions lack the data (answers, judgments, provenance) for {', '.join(requested)}",
-            where=query_set.name,
-            remedy=remedy("choose other {}, or omit this question set", Option("measures")),
-        )
+        if is_answered and not measures:
+            return []
+        raise _lacks_data(query_set, requested if measures else ())
     sentence_measures = [measure for measure in chosen if kind_of(measure) is SENTENCES]
     if sentence_measures and not marks_sentences:
         raise InputError(
@@ -233,17 +235,31 @@ def _measures(query_set: QuestionSet, measures: Sequence[str], chains: Sequence[
                 Option("path_reader", "FOLDER"),
             ),
         )
-    if sentence_measures and all(kind_of(measure).of_chains for measure in chosen):
-        chosen = [measures_of(query_set)[0], *chosen]  # the channels' rankings need a measure too
-    if all(kind_of(measure).of_chains for measure in chosen):
+    if not all(kind_of(measure).of_chains for measure in chosen):
+        return chosen
+    of_channels = measures_of(query_set)[:1]  # the channels' rankings need a measure too
+    if not is_answered and not (sentence_measures and of_channels):
+        option = Option("measures", ",".join([*chosen, *of_channels])) if of_channels else _READ_ANSWERS
         raise InputError(
             f"{', '.join(chosen)} can only measure chains; add a measure for the channels",
             where=query_set.name,
-            remedy=remedy(
-                "add a measure: {}", Option("measures", ",".join([*chosen, measures_of(query_set)[0]]))
-            ),
+            remedy=remedy("add a measure: {}", option),
         )
-    return chosen
+    return [*(of_channels if sentence_measures else ()), *chosen]
+
+
+def _lacks_data(query_set: QuestionSet, requested: Sequence[str]) -> InputError:
+    """Return the error for a question set that lacks the data of all requested (or all default) measures."""
+    if requested:
+        message = f"the questions lack the data (answers, judgments, provenance) for {', '.join(requested)}"
+        advice = remedy("choose other {}, or omit this question set", Option("measures"))
+    elif query_set.answers:
+        message = "all answers of the questions are labels, such as yes, which no passage contains"
+        advice = remedy("measure a reader's answers: {}, or omit this question set", _READ_ANSWERS)
+    else:
+        message = "the questions have neither answers nor judged passages"
+        advice = remedy("add a list `answers` to each question, or omit this question set")
+    return InputError(message, where=query_set.name, remedy=advice)
 
 
 def timed(

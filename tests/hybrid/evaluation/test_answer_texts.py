@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,11 @@ from hybrid.evaluation.compare import compare
 from hybrid.evaluation.measures import ANSWERS, kind_of, measures_of
 from hybrid.evaluation.rankings import search_all
 from hybrid.evaluation.testsets import QuestionSet
+from hybrid.evidence.supporting import Supporting
 from hybrid.multihop.chain import ChainResult
 from hybrid.multihop.paths import Evidence, EvidencePath
 from hybrid.retrieval.fusion import Fusion
+from sparta.base.errors import InputError
 from sparta.base.records import Hit, Query, Ranking
 from sparta.reader.config import ReaderConfig
 from sparta.reader.records import Span
@@ -77,6 +80,24 @@ def test_labels_in_texts_are_no_answers(capsys: pytest.CaptureFixture[str], tmp_
     assert recall == {"1": 1.0}
     labels = QuestionSet("made", (Query("q", "is it", ("Yes",)),), {"q": {"p0": 1}})
     assert not any(kind_of(measure) is ANSWERS for measure in measures_of(labels))
+
+
+def test_questions_with_only_labels_are_measured_by_their_answers() -> None:
+    labels = QuestionSet("made", (Query("q", "is it", ("yes",)),))
+    reader: Any = SimpleNamespace(config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * 4])
+    channel: Any = Channel()
+    [bm25] = compare(channel, labels, [], answering=Answering(reader)).evaluations
+    assert bm25.per_query == {"EM": {"q": 0.0}, "F1": {"q": 0.0}}
+    with pytest.raises(InputError, match="all answers of the questions are labels") as caught:
+        compare(channel, labels, [])
+    assert "--answers" in caught.value.remedy.for_command_line()
+    with pytest.raises(InputError, match="neither answers nor judged passages"):
+        compare(channel, replace(labels, queries=(Query("q", "is it"),)), [])
+    chain: Any = SimpleNamespace(tells_sentences=True)
+    with_facts = replace(labels, supporting={"q": Supporting(frozenset({("Google", 0)}), {"Google": ()})})
+    with pytest.raises(InputError, match="can only measure chains") as caught:
+        compare(channel, with_facts, [], chains=[chain])
+    assert "--answers" in caught.value.remedy.for_command_line()
 
 
 def test_an_own_passage_takes_no_place() -> None:
