@@ -128,15 +128,11 @@ class Channels(ChannelGroup):
         names = [channel(name) for name in list_of(names, "channels")]
         if not names:
             raise InputError(f"no channel is named; available channels: {', '.join(CHANNELS)}")
-        if not isinstance(index, IndexReader):
+        if isinstance(index, IndexReader):
+            index.check_bm25(bm25)
+        else:
             dense_names = [name for name in names if name == DENSE]
             index = IndexReader(path_of(index, "an index folder"), bm25, dense_names)
-        elif bm25 is not None and bm25 != (index.bm25 or Bm25()):
-            raise InputError(
-                "the open index has other parameters of BM25",
-                where=str(index.folder.path),
-                remedy=f"open the index with {bm25}, or omit the parameters here",
-            )
         self.reader = index
         is_parallel = DENSE in names and len(names) > 1
         self._thread = ThreadPoolExecutor(1, "lucene") if is_parallel else None

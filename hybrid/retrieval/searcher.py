@@ -19,6 +19,7 @@ from hybrid.retrieval.channels import (
 )
 from hybrid.retrieval.fusion import CANDIDATES, Fusion, default_weights, weights_name
 from hybrid.retrieval.hits import FusedRanking, check_page, fused
+from sparta.base.errors import IndexStateError
 from sparta.base.records import Hit, Ranking
 from sparta.index.channels import DENSE
 from sparta.index.folder import default_index, lasting_path
@@ -41,12 +42,18 @@ class FusedRetriever(DelegatingRetriever):
 
     :param channels: the open channels
     :param fusion: the weight of each channel, and how their scores are fused
+    :raises IndexStateError: a channel of the fusion is not open.
     """
 
     channels: ChannelGroup
 
     def __init__(self, channels: ChannelGroup, fusion: Fusion) -> None:
         fusion = replace(fusion, weights={channel(name): weight for name, weight in fusion.weights.items()})
+        if missing := [name for name in fusion.weights if name not in channels.searchers]:
+            raise IndexStateError(
+                f"the open channels lack {missing[0]}; they are {', '.join(channels.searchers)}",
+                remedy=f"open the channels {', '.join(fusion.weights)}, or fuse other channels",
+            )
         self.fusion, self.channels = fusion, channels
         self.channel = "+".join(fusion.weights)
         self.retriever = channels.searchers[next(iter(fusion.weights))]
@@ -126,8 +133,9 @@ class HybridSearcher(FusedRetriever):
         `./sparta-index`
     :param fusion: a fusion, or the weights of a fusion by channel; None uses `default_weights` of the index's
         channels
-    :param bm25: BM25's k1 and b; None is k1 = 0.9, b = 0.4
+    :param bm25: BM25's k1 and b, for an open index those of the index; None is k1 = 0.9, b = 0.4
     :raises IndexStateError: the index does not exist, or lacks one of the channels.
+    :raises InputError: `index` is open with other parameters of BM25.
     """
 
     channels: Channels
@@ -144,7 +152,11 @@ class HybridSearcher(FusedRetriever):
         if fusion is None:
             fusion = default_weights(_channel_names(index))
         fusion = fusion if isinstance(fusion, Fusion) else Fusion(fusion)
-        channels = index if isinstance(index, Channels) else Channels(index, list(fusion.weights), bm25)
+        if isinstance(index, Channels):
+            channels = index
+            channels.reader.check_bm25(bm25)
+        else:
+            channels = Channels(index, list(fusion.weights), bm25)
         super().__init__(channels, fusion)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -176,6 +188,7 @@ def open_retriever(
 
     :param index: an index folder, or an open reader
     :param channels: None is `impact`, or `bm25` if the index has only BM25
+    :param bm25: BM25's k1 and b, for an open index those of the index; None is k1 = 0.9, b = 0.4
     :param candidates: the number of passages that each channel contributes to a fusion. None is `n_hits`, but
         at least 100
     :param n_hits: the number of hits that searches will return
@@ -189,7 +202,9 @@ def open_retriever(
     elif channels:
         channel(channels)
     dense_names = [name for name in (fusion.weights if fusion else [channels]) if name == DENSE]
-    if not isinstance(index, IndexReader):
+    if isinstance(index, IndexReader):
+        index.check_bm25(bm25)
+    else:
         path = index if index is not None else default_index()
         index = IndexReader(path, bm25, dense_names, refresh_seconds)
     with index.snapshot() as snapshot:

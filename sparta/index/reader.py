@@ -15,7 +15,7 @@ from typing import Any
 
 from sparta.base.checks import seconds
 from sparta.base.closing import Closing
-from sparta.base.errors import IndexStateError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.renames import renamed_arguments, renamed_attributes
 from sparta.index.changes import how_to_finish, job_name
 from sparta.index.folder import IndexFolder, lasting_path, progress_of
@@ -95,6 +95,15 @@ class IndexReader(Closing):
         """The generation and commit of the current snapshot."""
         with self.snapshot() as snapshot:
             return snapshot.version
+
+    def check_bm25(self, bm25: Bm25 | None) -> None:
+        """Raise InputError if this open reader has other parameters of BM25; None means any parameters."""
+        if bm25 is not None and bm25 != (self.bm25 or Bm25()):
+            raise InputError(
+                "the open index has other parameters of BM25",
+                where=str(self.folder.path),
+                remedy=f"open the index with {bm25}, or omit the parameters here",
+            )
 
     @contextmanager
     def snapshot(self) -> Iterator[IndexSnapshot]:

@@ -56,7 +56,9 @@ class ChannelSearcher(Retriever):
         bm25: Bm25 | None,
         other_channels: Sequence[str] = (),
     ) -> None:
-        if not isinstance(index, IndexReader):
+        if isinstance(index, IndexReader):
+            index.check_bm25(bm25)
+        else:
             index = IndexReader(index if index is not None else default_index(), bm25, other_channels)
         self.channel, self.reader = channel, index
 

@@ -19,7 +19,7 @@ import hybrid.retrieval.channels
 from hybrid.retrieval.channels import Channels
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.hits import fused
-from hybrid.retrieval.searcher import HybridSearcher
+from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta.base.errors import IndexStateError, InputError, JavaError
 from sparta.base.filters import Filter
 from sparta.base.records import Ranking, ScoredPassage
@@ -325,6 +325,22 @@ def test_rankings_of_other_settings_have_other_names(built_dense_index: Path) ->
     with Searcher(built_dense_index, bm25=Bm25(2, 0.9)) as searcher:
         assert searcher.ranking_name == "impact"
         assert searcher.beside("bm25").ranking_name == "bm25(k1=2,b=0.9)"
+
+
+def test_an_open_index_keeps_its_parameters_and_channels(built_dense_index: Path) -> None:
+    with Channels(built_dense_index, ["bm25"]) as channels:
+        reader, other = channels.reader, Bm25(2, 0.9)
+        for attempt in (
+            lambda: Searcher(reader, channel="bm25", bm25=other),
+            lambda: open_retriever(reader, "bm25", bm25=other),
+            lambda: HybridSearcher(channels, bm25=other),
+            lambda: Channels(reader, ["bm25"], other),
+        ):
+            with pytest.raises(InputError, match="the open index has other parameters of BM25"):
+                attempt()
+        assert Searcher(reader, channel="bm25", bm25=Bm25()).ranking_name == "bm25"
+        with pytest.raises(IndexStateError, match="the open channels lack impact; they are bm25"):
+            HybridSearcher(channels, {"bm25": 1, "impact": 1})
 
 
 def test_reranked_rankings_have_names_of_their_own(
