@@ -52,7 +52,11 @@ class MethodArguments:
 class FusionArguments(MethodArguments):
     """Options for combining the scores of several channels, and the number of hits of each channel."""
 
-    candidates: int = whole(100, "Number of passages that each channel contributes to the fusion.")
+    candidates: int = whole(
+        100,
+        "Number of passages that each channel contributes to the fusion; a larger --rerank-depth raises the"
+        " default.",
+    )
 
 
 alpha_option = option("Weight of BM25 (α).", "--alpha", type=float, default=1.0, section="Fusion")

@@ -24,6 +24,7 @@ from cli._arguments import (
     one_of,
     option,
     output_type,
+    typed,
     whole,
 )
 from cli._options import Bm25Arguments, index_option, refuse_unused_bm25
@@ -115,6 +116,21 @@ class RerankArguments:
             from sparta.runtime.ahead import begin
 
             begin(partial(open_reranker, self.rerank))
+
+    def candidates(self, number: int) -> int:
+        """Return the number of candidates of each channel of a fusion.
+
+        :param number: the value of --candidates; a default grows to --rerank-depth
+        :raises InputError: both options are typed, and there are fewer candidates
+        """
+        if self.rerank is None:
+            return number
+        from sparta.rerank.reranked import check_candidates
+
+        if not typed("candidates"):
+            return max(number, self.rerank_depth)
+        check_candidates(number, self.rerank_depth if typed("rerank_depth") else None)
+        return number
 
     def of(self, retriever: Any) -> Any:
         """Return the retriever; with --rerank, a retriever whose first hits are ordered anew."""

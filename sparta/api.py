@@ -380,10 +380,11 @@ class Index(Closing):
     ) -> Retriever:
         """Return a retriever; `candidates` and `n_hits` as in `open_retriever`."""
         if rerank is not None:
-            from sparta.rerank.reranked import RERANK_DEPTH, reranked
+            from sparta.rerank.reranked import RERANK_DEPTH, check_candidates, reranked
 
             depth = RERANK_DEPTH if rerank_depth is None else whole("rerank_depth", rerank_depth)
             ranked = self._retriever(channel, None, None, candidates, max(depth, n_hits))
+            check_candidates(candidates, rerank_depth)
             return reranked(ranked, rerank, depth)
         if rerank_depth is not None:
             raise InputError(

@@ -167,7 +167,11 @@ class _Evaluation:
         all_weights = (
             [self.named_weights()] if self.names_fusion() else all_fusion_weights(channels, self.alpha)
         )
-        return [self.method.fusion(weights, self.method.candidates) for weights in all_weights]
+        return [self.method.fusion(weights, self.candidates()) for weights in all_weights]
+
+    def candidates(self) -> int:
+        """Return the number of passages that each channel contributes to a fusion."""
+        return self.rerank.candidates(self.method.candidates)
 
     def names_fusion(self) -> bool:
         """Return whether the options name one fusion."""
@@ -240,7 +244,7 @@ def evaluate_channels(chosen: _Evaluation) -> None:
             reader = stack.enter_context(_opened(index, chosen))
             names = _measured_channels(reader, chosen)
         fusions = chosen.fusions(names)
-        depth = max(chosen.method.candidates, *RECALL_AT)
+        depth = max(chosen.candidates(), *RECALL_AT)
         chains = open_chains(chosen.chains, chosen.models, chosen.index, remote=remote)
         chains = [stack.enter_context(chain) for chain in chains]
         channels = stack.enter_context(chosen.server.channels() if remote else Channels(reader, names))

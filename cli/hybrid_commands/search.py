@@ -59,7 +59,7 @@ def search(chosen: _Search) -> None:
             click.echo(
                 f"{missing}\n  → {Command.of('dense index', index=index).for_command_line()}", err=True
             )
-    fusion = chosen.method.fusion(weights, chosen.method.candidates)
+    fusion = chosen.method.fusion(weights, chosen.rerank.candidates(chosen.method.candidates))
     opened = server.searcher(fusion) if remote else None
     begin_models(index, ",".join(weights), chosen.rerank)
     search_fused(index, fusion, search, chosen.bm25, chosen.rerank, opened)

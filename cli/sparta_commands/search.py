@@ -32,7 +32,9 @@ class _Search:
     search: SearchArguments = group(SearchArguments)
     channel: str | None = channel_option(section="Channels")
     candidates: int = whole(
-        100, "Number of passages fused from each of several channels.", section="Channels"
+        100,
+        "Number of passages fused from each of several channels; a larger --rerank-depth raises the default.",
+        section="Channels",
     )
     bm25: Bm25Arguments = group(Bm25Arguments)
     rerank: RerankArguments = group(RerankArguments)
@@ -74,7 +76,7 @@ def search(chosen: _Search) -> None:
         from hybrid.retrieval.fusion import Fusion
         from sparta.index.folder import default_index
 
-        fusion = Fusion.parse(channel, CHANNELS, chosen.candidates)
+        fusion = Fusion.parse(channel, CHANNELS, chosen.rerank.candidates(chosen.candidates))
         search_fused(search.index or default_index(), fusion, search, bm25, chosen.rerank)
         return
     from sparta.api import Index

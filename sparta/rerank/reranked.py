@@ -124,6 +124,22 @@ def reranked(retriever: Retriever, name: str | Path, depth: int = RERANK_DEPTH) 
     return RerankedRetriever(retriever, open_reranker(str(name)), depth)
 
 
+def check_candidates(candidates: int | None, rerank_depth: int | None) -> None:
+    """Raise InputError if a fusion has fewer candidates per channel than hits to order anew.
+
+    :param candidates: None if the caller names no number; also `rerank_depth`
+    """
+    if candidates is not None and rerank_depth is not None and candidates < rerank_depth:
+        raise InputError(
+            f"{rerank_depth} hits cannot be ordered anew with {candidates} candidates of each channel",
+            remedy=remedy(
+                "raise the candidates: {}, or lower the depth: {}",
+                Option("candidates", rerank_depth),
+                Option("rerank_depth", candidates),
+            ),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Reranking:
     """Orders the first `depth` passages of finished rankings anew, for evaluations.

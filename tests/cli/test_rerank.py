@@ -13,10 +13,11 @@ from tokenizers import Tokenizer
 from dense.channel.searcher import DenseSearcher
 from hybrid import Fusion, HybridSearcher
 from sparta import Index
+from sparta.base.errors import InputError
 from sparta.index.inputs.options import IndexOptions
 from sparta.rerank.reranked import reranked
 from sparta.search.retriever import Retriever
-from tests.programs import Program, sparta
+from tests.programs import Program, hybrid, sparta
 from tests.sparta.rerank.cross_encoders import save_cross_encoder
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_thread", "own_logger")]
@@ -78,6 +79,41 @@ def test_a_command_prints_reranked_hits(index: Path, reranker: str, command: tup
     plain = hits_of(program, QUERY, "--index", index, "-k", 9, *options)
     assert [i for i, _ in printed] != [i for i, _ in plain]
     assert {i for i, _ in printed[:6]} == {i for i, _ in plain[:6]}
+
+
+FUSIONS = [command for command in RETRIEVERS if len(command) > 1]
+
+
+@pytest.mark.parametrize("command", FUSIONS, ids=" ".join)
+def test_a_fusion_has_as_many_candidates_as_are_reranked(
+    index: Path, reranker: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates = list[int]()
+
+    def recorded(retriever: Retriever, *options: Any) -> Retriever:
+        candidates.append(retriever.most_hits)
+        return reranked(retriever, *options)
+
+    monkeypatch.setattr("sparta.rerank.reranked.reranked", recorded)
+    program, *options = command
+    arguments = [QUERY, "--index", index, *options, "--rerank", reranker]
+    for more in (["--rerank-depth", 150], [], ["--candidates", 5]):
+        hits_of(program, *arguments, "-k", 3, *more)
+    assert candidates == [150, 100, 5]
+    refused = Program(program)("search", *arguments, "--rerank-depth", 6, "--candidates", 5)
+    assert "6 hits cannot be ordered anew with 5 candidates of each channel" in refused.stderr
+    assert "--candidates 6, or lower the depth: --rerank-depth 5" in refused.stderr
+    with Index(index) as opened, pytest.raises(InputError, match="with 5 candidates"):
+        opened.search(QUERY, channel="dense,bm25", rerank=reranker, rerank_depth=6, candidates=5)
+
+
+def test_an_evaluation_fuses_as_many_candidates_as_it_reranks(
+    index: Path, reranker: str, tmp_path: Path
+) -> None:
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": QUERY, "answers": ["moon"]}) + "\n")
+    options = ["--index", index, "--dataset", tmp_path / "q.jsonl", "--rerank", reranker]
+    done = hybrid("eval", *options, "--rerank-depth", 150)
+    assert "over each channel's 150 best passages" in " ".join(done.stdout.split())
 
 
 def test_facets_are_counted_beside_reranking(index: Path, reranker: str) -> None:
