@@ -82,11 +82,12 @@ def compare(
     :param answering: also read the best passages of each ranking and measure the answers. For a chain that
         reads its paths, the answer of the best path is measured
     :param depth: number of measured passages per ranking; None is the number that fusions, measures and the
-        reader need. If `reranking` orders more passages anew, channels and fusions rank this many
+        reader need. If `reranking` orders more passages anew, all but chains rank this many
     :param others: further rankings, by name: a function from depth to a run and the search time in seconds
     :param one_by_one: search one channel after the other and measure each channel's latency
     :param judged: also read the judged passages, as a separate ranking
-    :param reranking: also measure the rankings of channels and fusions with their first passages ordered anew
+    :param reranking: also measure the rankings of channels, fusions and `others` with their first passages
+        ordered anew
     """
     measure_names = _measures(query_set, measures, chains, is_answered=bool(answering and query_set.answers))
     depths = [depth_of(fusion, name) for name in ["", *measure_names] for fusion in fusions or [Fusion()]]
@@ -100,7 +101,8 @@ def compare(
     retrieved = search_all(channels, query_set, searched_depth, threads, one_by_one=one_by_one)
     query_set = retrieved.query_set  # with the language of the index
     warn_if_none_judged(retrieved)
-    other_runs = {name: rank(depth) for name, rank in (others or {}).items()}
+    searched_others = {name: rank(searched_depth) for name, rank in (others or {}).items()}
+    other_runs = {name: run for name, (run, _) in searched_others.items()}
     fused: dict[str, Run] = {}
     for label, fusion in named(fusions).items():
         if label not in retrieved.runs:  # a fusion of one channel is the channel itself
@@ -111,13 +113,10 @@ def compare(
     for chain_run in chain_runs:
         if chain_run.hits:
             retrieved = retrieved.with_hits(chain_run.name, chain_run.hit)
-    runs = {
-        **retrieved.runs,
-        **{name: run for name, (run, _) in other_runs.items()},
-        **fused,
-        **{chain_run.name: chain_run.run for chain_run in chain_runs},
-    }
-    reranked_runs, reranking_ms = _reranked(reranking, retrieved, fused)
+    runs = {**retrieved.runs, **other_runs, **fused}
+    ms = _milliseconds(query_set, retrieved.ms, searched_others)
+    reranked_runs, reranking_ms = _reranked(reranking, retrieved, runs, ms)
+    runs |= {chain_run.name: chain_run.run for chain_run in chain_runs}
     runs |= reranked_runs
     measured_runs = {
         name: {query_id: ranking[:depth] for query_id, ranking in run.items()} for name, run in runs.items()
@@ -154,7 +153,7 @@ def compare(
         fused=[*fused, *reranked_runs, *path_measures, *([JUDGED] if answering and judged else [])],
         answers=answers,
         ms={
-            **_milliseconds(query_set, retrieved.ms, other_runs),
+            **ms,
             **reranking_ms,
             **{chain_run.name: chain_run.median() for chain_run in chain_runs},
         },
@@ -165,9 +164,12 @@ def compare(
 
 
 def _reranked(
-    reranking: Reranking | None, retrieved: Retrieved, fused: Mapping[str, Run]
+    reranking: Reranking | None, retrieved: Retrieved, runs: Mapping[str, Run], ms_before: Mapping[str, float]
 ) -> tuple[dict[str, Run], dict[str, float]]:
-    """Return the reranked rankings of channels and fusions, and the latency of each in ms/query."""
+    """Return the reranked rankings, and the latency of each in ms/query.
+
+    :param ms_before: the latency of each ranking before reranking, if measured
+    """
     reranked_runs: dict[str, Run] = {}
     ms: dict[str, float] = {}
     if reranking is None:
@@ -175,11 +177,11 @@ def _reranked(
     queries = {query.query_id: query.text for query in retrieved.query_set.queries}
     reranking.open()  # the first query does not pay for it
 
-    for name, run in {**retrieved.runs, **fused}.items():
+    for name, run in runs.items():
         start = time.perf_counter()
         reranked_runs[name + RERANKED] = reranking.run(queries, run, retrieved.in_ranking(name).hit)
         seconds = time.perf_counter() - start
-        ms[name + RERANKED] = 1000 * seconds / len(queries) + retrieved.ms.get(name, 0.0)
+        ms[name + RERANKED] = 1000 * seconds / len(queries) + ms_before.get(name, 0.0)
     return reranked_runs, ms
 
 

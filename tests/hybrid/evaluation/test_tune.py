@@ -481,8 +481,14 @@ def test_hits_below_the_measured_ones_are_reranked(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr("sparta.rerank.reranked.open_reranker", lambda _: reranker)
     channels = Made(runs, names=("bm25",)).channels()
-    cut = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=Reranking("made", 25))
+    exact = {"exact": lambda k: ({q: own[::-1][:k] for q, own in runs["bm25"].items()}, 1.0)}
+    again = Reranking("made", 25)
+    cut = compare(channels, asked, [], measures=["R@25"], depth=3, reranking=again, others=exact)
     assert "R@25 needs more than the 3 passages of each ranking: raise -k" in caplog.text
     deep = compare(channels, asked, [], measures=["R@25"], depth=25)
-    values = [run.mean("R@25") for run in (*cut.evaluations, *deep.evaluations)]
-    assert values[0] < values[1] == values[2]
+    values = {run.name: run.mean("R@25") for run in cut.evaluations}
+    assert list(values) == ["bm25", "exact", "bm25+rerank", "exact+rerank"]
+    assert (
+        values["bm25"] < values["bm25+rerank"] == values["exact+rerank"] == deep.evaluations[0].mean("R@25")
+    )
+    assert cut.ms["exact+rerank"] > cut.ms["exact"] == 50
