@@ -82,7 +82,7 @@ def compare(
     :param answering: also read the best passages of each ranking and measure the answers. For a chain that
         reads its paths, the answer of the best path is measured
     :param depth: number of measured passages per ranking; None is the number that fusions, measures and the
-        reader need. If `reranking` orders more passages anew, all but chains rank this many
+        reader need. If the reader reads or `reranking` orders more passages, all but chains rank this many
     :param others: further rankings, by name: a function from depth to a run and the search time in seconds
     :param one_by_one: search one channel after the other and measure each channel's latency
     :param judged: also read the judged passages, as a separate ranking
@@ -92,7 +92,8 @@ def compare(
     measure_names = _measures(query_set, measures, chains, is_answered=bool(answering and query_set.answers))
     depths = [depth_of(fusion, name) for name in ["", *measure_names] for fusion in fusions or [Fusion()]]
     depth = depth or max([*depths, *(answering.depths if answering else ())])
-    searched_depth = max(depth, reranking.depth if reranking else 0)
+    read_depths = [number for number, _ in answering.names()] if answering else []
+    searched_depth = max(depth, reranking.depth if reranking else 0, *read_depths)
     warn_of_few_hits(depth, measure_names)
     warn_of_few_candidates(fusions, measure_names)
     if output_runs:

@@ -202,4 +202,5 @@ def test_channels_are_searched_as_deep_as_the_reader_reads() -> None:
     channel.batch_search = lambda texts, k, threads=1: depths.append(k) or search(texts, k)  # type: ignore
     reader: Any = SimpleNamespace(config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * 4])
     compare(channel, questions, [], answering=Answering(reader, (300,)))  # type: ignore[arg-type]
-    assert depths == [300]
+    compare(channel, questions, [], answering=Answering(reader), depth=5)  # type: ignore[arg-type]
+    assert depths == [300, 10], "by default, ten passages"
