@@ -20,6 +20,7 @@ from cli._arguments import (
     option,
     output_type,
     takes,
+    typed,
 )
 from cli._fusion_options import print_table
 from cli._options import (
@@ -211,7 +212,10 @@ def _evaluate_sets(
 
 
 def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the channels to measure, and the open SPARTA model (None if only BM25 is measured)."""
+    """Return the channels to measure, and the open SPARTA model (None if only BM25 is measured).
+
+    :raises InputError: only BM25 is measured, and an option of other rankings is typed
+    """
     from sparta.models.resolve import model_for, no_model, shipped_for
 
     channels, model, language = chosen.channels, chosen.model.model, chosen.language
@@ -222,8 +226,19 @@ def _ranked_by(chosen: _Evaluation, options: Any) -> tuple[tuple[str, ...], Any]
         channels = ("bm25",)
     channels = channels or ("impact", "bm25")
     if channels == ("bm25",):
+        _refuse_unused(chosen)
         return channels, None
     from sparta.models.load import open_encoder
 
     name, arguments = model_for(model, language), chosen.model
     return channels, open_encoder(name, arguments.bits, options.devices, arguments.query_encoder)
+
+
+def _refuse_unused(chosen: _Evaluation) -> None:
+    """Raise InputError if an option is typed that has no effect, because only BM25 is measured."""
+    names = ["model", "bits", "query_encoder", "top_k", "min_weight"]
+    if not chosen.dense:
+        names += ["dtype"] if chosen.answering.answers else ["dtype", "device"]
+    if unused := typed(*names):
+        more = ", or add --channel impact" if chosen.channels else ""
+        raise InputError(f"{unused[0]} has no effect on the channel bm25", remedy=f"omit {unused[0]}{more}")

@@ -13,6 +13,7 @@ from tests.programs import dense, sparta
 SPARTA = "train --encoder e --pairs p --output o"
 DENSE = f"{SPARTA} --routing det"
 SKILLS = "train-skills --encoder e --output o"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 READER = "train-reader --data p --output o"
 
 
@@ -41,6 +42,16 @@ def test_an_option_without_effect_is_refused(
     result = program(*command.split())
     assert result.exit_code == 2
     assert f"omit {option}" in result.output
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--model m", "--bits 4", "--query-encoder none", "--top-k 9", "--min-weight 1", "--device cpu"],
+)
+def test_options_of_impacts_need_impacts(option: str) -> None:
+    result = sparta("eval", EXAMPLES, "--channel", "bm25", *option.split())
+    assert result.exit_code == 2
+    assert f"omit {option.split()[0]}, or add --channel impact" in result.stderr
 
 
 @pytest.mark.parametrize("changes", [{"tied": True, "term_rate": 2.0}, {"lexical": False, "gain_rate": 2.0}])

@@ -462,13 +462,13 @@ def test_domains_have_means_of_their_own():
 
 
 @pytest.mark.slow
-def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path, tiny_model_folder):
+def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path):
     squad = json.loads(json.dumps(SQUAD))
     asked = squad["data"][0]["paragraphs"][0]["qas"]
     asked.append({"id": "nowhere", "question": "what is not here", "answers": []})
     (tmp_path / "dev.json").write_text(json.dumps(squad))
     typed = ["eval", beir, "--out-of-domain", tmp_path / "dev.json", "--channel", "bm25", "--format", "csv"]
-    result = sparta(*typed, "--model", tiny_model_folder)
+    result = sparta(*typed)
     assert result.exit_code == 0, result.output
     assert "dev: 2 questions left out, because the set names no relevant passage for them" in result.stderr
     assert [r["set"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["small", "dev"]
