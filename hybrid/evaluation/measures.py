@@ -12,7 +12,7 @@ import ir_measures
 from hybrid.evaluation.testsets import Qrels, QuestionSet
 from hybrid.evidence.measures import NAMES, OF_PAGES, OF_PASSAGES, evidence_by_passage
 from hybrid.evidence.supporting import OF_SENTENCES
-from sparta.base.checks import list_of
+from sparta.base.checks import check_passages, list_of
 from sparta.base.errors import InputError
 from sparta.base.records import Run, ScoredPassage
 
@@ -160,12 +160,7 @@ def evaluate(name: str, run: Run, qrels: Qrels, measures: Sequence[str]) -> Eval
     :raises InputError: a ranking has the same passage twice, or a measure refuses a grade of the qrels.
     """
     for query_id, ranking in run.items():
-        if len({hit.passage_id for hit in ranking}) < len(ranking):
-            raise InputError(
-                "a ranking has the same passage twice",
-                where=f"{name}, query {query_id}",
-                remedy="remove the repeated passage from the ranking",
-            )
+        check_passages(ranking, f"{name}, query {query_id}")
     measure_names = {ir_measures.parse_measure(measure): measure for measure in measures}
     _check_grades(list(measure_names), qrels)
     # Compat gives a passage that was not retrieved the score 0, so the scores of a ranking are positive.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from sparta.base.checks import is_number, limit, whole
+from sparta.base.checks import check_passages, is_number, limit, whole
 from sparta.base.errors import InputError
 from sparta.base.records import Ranking, Run, ScoredPassage
 from sparta.base.remedies import Option, remedy
@@ -67,10 +67,11 @@ class Fusion:
     """The settings of a fusion: weights of channels, method, normalization and number of candidates.
 
     `weights` maps channel names to weights; the base channel comes first. With method `linear`, a passage's
-    score is the weighted sum of its channel scores. Each channel's scores are normalized per query over the
-    channel's `candidates` best passages. A passage that a channel does not rank gets the channel's lowest
-    score (TASER, eq. 7). If all candidates of a channel score the same, or the channel has only one
-    candidate, these candidates get the highest normalized score and all other passages the lowest.
+    score is the weighted sum of its channel scores (TASER, eq. 7). Each channel's scores are normalized per
+    query over the channel's `candidates` best passages, by default as in Ma et al. (2021). A passage that a
+    channel does not rank gets the channel's lowest score. If all candidates of a channel score the same, or
+    the channel has only one candidate, these candidates get the highest normalized score and all other
+    passages the lowest.
 
     With method `rrf`, a passage's score is the weighted sum of 1 / (rrf_k + rank), with ranks from 1. A
     channel adds 0 for a passage that the channel does not rank (Cormack et al., 2009).
@@ -140,7 +141,10 @@ class Fusion:
         channel's ranking, then in the second channel's, then in the later channels' rankings.
 
         :param rankings: passages by channel, best first
+        :raises InputError: a ranking has the same passage twice.
         """
+        for name in self.weights:
+            check_passages(rankings.get(name, ()), name)
         return self.gather(rankings).ranked(list(self.weights.values()), limit("k", k))
 
     def gather(self, rankings: Mapping[str, Sequence[ScoredPassage]]) -> Candidates:
@@ -199,10 +203,16 @@ class Fusion:
         }
 
     def gather_runs(self, runs: Mapping[str, Run]) -> dict[str, Candidates]:
-        """Return each query's candidates, by query id; `Candidates.ranked` takes any weights."""
+        """Return each query's candidates, by query id; `Candidates.ranked` takes any weights.
+
+        :raises InputError: there is no run of a channel, or a ranking has the same passage twice.
+        """
         missing = [name for name in self.weights if name not in runs]
         if missing:
             raise InputError(f"the fusion lacks a run of {', '.join(missing)}")
+        for name in self.weights:
+            for query_id, ranking in runs[name].items():
+                check_passages(ranking, f"{name}, query {query_id}")
         query_ids = dict.fromkeys(query_id for name in self.weights for query_id in runs[name])
         return {
             query_id: self.gather({name: runs[name].get(query_id, ()) for name in self.weights})

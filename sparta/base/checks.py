@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from sparta.base.remedies import Option, Remedy, remedy
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from sparta.base.records import ScoredPassage
 
 MOST_THREADS = 1024
 """The largest number of threads that index."""
@@ -256,3 +258,16 @@ def _unicode(text: str) -> str:
 
 def _kind(value: Any) -> str:
     return type(value).__name__
+
+
+def check_passages(ranking: Sequence[ScoredPassage], where: str) -> None:
+    """Raise InputError if a ranking has the same passage twice.
+
+    :param where: the name of the ranking, for the error message
+    """
+    if len({passage.passage_id for passage in ranking}) < len(ranking):
+        raise InputError(
+            "a ranking has the same passage twice",
+            where=where,
+            remedy="remove the repeated passage from the ranking",
+        )

@@ -333,6 +333,14 @@ def test_fusions_are_named_apart() -> None:
         named([Fusion({"x": 1.0, "y": 0.5}), Fusion({"x": 1.0, "y": 0.50000001})])
 
 
+def test_a_repeated_passage_is_refused() -> None:
+    rankings = {"impact": [ScoredPassage("a", 3.0), ScoredPassage("a", 1.0)], "bm25": ranking(b=1)}
+    with pytest.raises(InputError, match=r"^impact: a ranking has the same passage twice"):
+        Fusion().fuse(rankings)
+    with pytest.raises(InputError, match=r"^impact, query q: a ranking has the same passage twice"):
+        Fusion().fuse_runs({name: {"q": own} for name, own in rankings.items()})
+
+
 @pytest.mark.parametrize("k", [0, -1, 2.5])
 def test_how_many_are_wanted(k: Any) -> None:
     found = {"impact": ranking(a=2, b=1), "bm25": ranking(b=1)}
