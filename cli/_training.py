@@ -147,12 +147,11 @@ def named_sets(data: DataArguments, lengths: LengthArguments) -> list[ParagraphS
             "no training data is named: --pairs, --articles or --passages is needed",
             remedy="name a training file: --pairs FILE",
         )
-    from sparta.training.options import TRAIN_LENGTH
-    from sparta.training.paragraphs import LONGEST_WORDS, name_and_weight, open_set
+    from sparta.training.paragraphs import longest_words, name_and_weight, open_set
 
     logging.getLogger("sparta").setLevel(logging.INFO)
     files = [(name, layout) for layout, names in layouts.items() for name in names]
-    words = LONGEST_WORDS * lengths.train_length // TRAIN_LENGTH
+    words = longest_words(lengths.train_length)
     sets = [open_set(name, layout, lengths.batch_size, words, data.language) for name, layout in files]
     dev = [(name, files[0][1]) for name in data.dev]
     sets += [replace(open_set(name, layout, 1, words, data.language), dev=True) for name, layout in dev]

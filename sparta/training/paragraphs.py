@@ -21,6 +21,7 @@ from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, report
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import form_of, read_records
 from sparta.training.known import KnownAnswers, whole_and_truncated
+from sparta.training.options import TRAIN_LENGTH
 
 logger = logging.getLogger(__name__)
 
@@ -216,6 +217,11 @@ def name_and_weight(text: str, what: str) -> tuple[str, float]:
             remedy=f"write {name}=0.5, or only {name} for a weight of 1",
         )
     return name, factor
+
+
+def longest_words(train_length: int) -> int:
+    """Return the largest number of words of a training text, for inputs of this many wordpieces."""
+    return LONGEST_WORDS * train_length // TRAIN_LENGTH
 
 
 def longest_text(words: int) -> int:

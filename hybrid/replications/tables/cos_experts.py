@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dense.training.skill_examples import SkillSet
     from sparta.base.records import Passage
 
-SMALL_BATCH, BATCH = 16, 192
+SMALL_BATCH, BATCH, EPOCHS = 16, 192, 40
 LINKED = "Our models also learn from paragraphs with hyperlinks, if the data have them."
 FORMS: dict[str, dict[str, Any]] = {
     "No Expert": {"placement": "none"},
@@ -120,17 +120,21 @@ def _sets(files: tuple[SkillFile, ...], texts: tuple[Path, ...], batch_size: int
 
 
 def _trained(experiment: Experiment, form: str) -> Path:
-    """Train the five skills on HotpotQA's questions and hyperlinks; return the model's folder."""
+    """Train the five skills on HotpotQA's questions and hyperlinks; return the model's folder.
+
+    Unless steps are cut, they are the paper's epochs over the examples of all skills (Table A1).
+    """
     from dense.training.skill_data import SkillFile
     from dense.training.skill_train import SkillRecipe, train_skills
     from hybrid.replications.tables.collection import kilt_texts
 
-    questions, steps = experiment.path("kilt-hotpot-train"), experiment.cut.steps or 40 * 90_447 // BATCH
+    questions = experiment.path("kilt-hotpot-train")
     files = [SkillFile(skill, questions) for skill in ("single", "expanded", "rerank")]
     if links := experiment.located("hyperlinks"):
         files += [SkillFile(skill, links.path) for skill in ("span", "link")]
     batch = SMALL_BATCH if experiment.cut.steps else BATCH
     sets = _sets(tuple(files), tuple(kilt_texts(experiment)), batch)
+    steps = experiment.cut.steps or EPOCHS * sum(len(data.examples) for data in sets) // BATCH
     recipe = SkillRecipe(
         encoder=str(experiment.encoder),
         steps=steps,

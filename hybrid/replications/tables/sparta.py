@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid.replications.tables.experiment import Experiment
 from hybrid.replications.tables.table import Figures, PaperTable, rows_of
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from hybrid.evaluation.testsets import QuestionSet
     from sparta.models.model import SparseModel
     from sparta.reader.reader import Reader
+    from sparta.training.options import TrainOptions
     from sparta.training.paragraphs import ParagraphSet
 
 READ = 10
 """The number of passages that the reader reads."""
+LENGTH = 512
+"""The longest input of the paper's models, in wordpieces (§4)."""
 KS = (50, 100, 500, 1000, 1500, 2000)
 NO_USE_QA = "USE-QA is not available offline."
 NO_TRAINING = "The cost of a row is that of its measurement; the trainings come on top."
@@ -177,10 +180,24 @@ def _reqa_of(
     return {rows[e.name]: 100 * e.mean("RR") for e in results.evaluations}
 
 
-def _training_sets(paths: Sequence[Path]) -> list[ParagraphSet]:
-    from sparta.training.paragraphs import open_set
+def _training_sets(paths: Sequence[Path], recipe: TrainOptions) -> list[ParagraphSet]:
+    from sparta.training.paragraphs import longest_words, open_set
 
-    return [open_set(path, "pairs", 12) for path in paths]
+    return [open_set(path, "pairs", 12, longest_words(recipe.train_length)) for path in paths]
+
+
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of both trainings: the paper's steps and lengths (§4), unless steps are cut."""
+    steps = experiment.cut.steps or 10_000
+    lengths = {} if experiment.cut.steps else {"max_length": LENGTH, "train_length": LENGTH}
+    return {
+        "encoder": str(experiment.encoder),
+        "steps": steps,
+        "validate_every": max(1, steps // 4),
+        "seed": experiment.seed,
+        "device": experiment.device,
+        **lengths,
+    }
 
 
 def _sparta_of_paper(experiment: Experiment, paths: Sequence[Path], output: Path) -> Path:
@@ -188,34 +205,16 @@ def _sparta_of_paper(experiment: Experiment, paths: Sequence[Path], output: Path
     from sparta.training.options import SpartaRecipe
     from sparta.training.train import train_model
 
-    steps = experiment.cut.steps or 10_000
-    recipe = SpartaRecipe(
-        encoder=str(experiment.encoder),
-        steps=steps,
-        learning_rate=3e-5,
-        validate_every=max(1, steps // 4),
-        seed=experiment.seed,
-        device=experiment.device,
-        paper=True,
-    )
-    return experiment.parts.train(train_model, _training_sets(paths), recipe, output)
+    recipe = SpartaRecipe(**_settings(experiment), learning_rate=3e-5, paper=True)
+    return experiment.parts.train(train_model, _training_sets(paths, recipe), recipe, output)
 
 
 def _poly_encoder(experiment: Experiment, paths: Sequence[Path], output: Path) -> Path:
     """Train a Poly-Encoder with four vectors per answer; return the model's folder."""
     from dense.training.train import Recipe, train_dense
 
-    steps = experiment.cut.steps or 10_000
-    recipe = Recipe(
-        encoder=str(experiment.encoder),
-        steps=steps,
-        codes=4,
-        shared=False,
-        validate_every=max(1, steps // 4),
-        seed=experiment.seed,
-        device=experiment.device,
-    )
-    return experiment.parts.train(train_dense, _training_sets(paths), recipe, output)
+    recipe = Recipe(**_settings(experiment), codes=4, shared=False)
+    return experiment.parts.train(train_dense, _training_sets(paths, recipe), recipe, output)
 
 
 ANSWERS = {

@@ -23,7 +23,7 @@ from hybrid.replications.tables.experiment import Experiment
 from hybrid.replications.tables.parts import Parts
 from hybrid.replications.tables.table import Cut, Row
 from hybrid.replications.tables.two_hops import two_hops
-from sparta.base.errors import InputError
+from sparta.base.errors import InputError, ModelError
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.reader import IndexReader
 from sparta.neural.inputs import InputLayout
@@ -80,9 +80,13 @@ class SmallTrainings(Parts):
 
     def __init__(self) -> None:
         self.trained: list[tuple[str, int]] = []
+        self.recipes: list[Any] = []
+        self.sets: list[Any] = []
 
-    def train(self, _training: Any, sets: Sequence[Any], _recipe: Any, output: Path, **_: Any) -> Path:
+    def train(self, _training: Any, sets: Sequence[Any], recipe: Any, output: Path, **_: Any) -> Path:
         self.trained.append((output.name, len(sets)))
+        self.recipes.append(recipe)
+        self.sets += sets
         return output / "best"
 
     def mrr(self, _folder: Path, model: Path | None, dense: Sequence[Path]) -> SetResults:
@@ -106,6 +110,45 @@ def test_reqa_trains_on_each_choice_of_sets(
     last = rows[f"SPARTA{suffixes[-1]}"].data
     assert last.startswith("reqa-squad-dev for MultiReQA SQuAD; trained on train/squad_train_reqa.jsonl.gz")
     assert ("clapnq" in last) == (name == "sparta-5")
+
+
+@pytest.mark.parametrize(
+    ("cut", "lengths", "n_words"), [({}, (512, 512), 300), ({"steps": 4}, (256, 192), 128)]
+)
+def test_only_a_cut_training_has_shorter_inputs_than_the_papers(
+    cut: dict[str, int], lengths: tuple[int, int], n_words: int, experiment: Callable[..., Experiment]
+) -> None:
+    parts = SmallTrainings()
+    one = experiment("sparta-4", parts, **cut)
+    pairs = [{"question": f"q {n}", "positive": f"This is sentence {n}."} for n in range(24)]
+    pairs[0] |= {"context": " ".join(f"This is sentence {n}." for n in range(75)), "start": 0, "end": 19}
+    one.path("squad-train").write_bytes(gzip.compress(lines_of(pairs)))
+    one.run()
+    assert {(recipe.max_length, recipe.train_length) for recipe in parts.recipes} == {lengths}
+    longest = {max(len(text.text.split()) for text in data.paragraphs) for data in parts.sets}
+    assert longest == {n_words}, "a longer text is split at its sentences"
+
+
+def test_skills_train_for_the_papers_epochs_over_all_examples(
+    experiment: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Experiment, "period", lambda _, usual: usual)
+    parts = SmallTrainings()
+    one = experiment("cos-6", parts)
+    evidence = [{"passage_ids": [name], "title": name} for name in ("w0", "w1")]
+    output = [{"answer": "y", "provenance": evidence}]
+    rows = [
+        {"id": str(n), "input": f"who was {n}", "output": output, "meta": {"negatives": ["w2"]}}
+        for n in range(9)
+    ]
+    for part in ("dev", "train"):
+        path = one.data / "kilt" / f"multihop.{part}.jsonl.gz"
+        path.write_bytes(gzip.compress(lines_of(rows)))
+    with pytest.raises(ModelError):  # nothing was trained
+        one.run()
+    examples = [(data.skill, len(data.examples)) for data in parts.sets]
+    assert examples == [("single", 9), ("expanded", 18), ("rerank", 9)]
+    assert parts.recipes[0].steps == 40 * 36 // 192
 
 
 class SmallModels(Parts):
