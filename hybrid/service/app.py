@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, BinaryIO
 
@@ -22,14 +21,7 @@ from hybrid.answering.open_readers import OpenReaders
 from hybrid.service import schemas
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
-from hybrid.service.live.ndjson import (
-    CONTENT_TYPES,
-    as_lines,
-    check_content_type,
-    is_filter,
-    is_json,
-    spooled,
-)
+from hybrid.service.live.ndjson import CONTENT_TYPES, check_content_type, is_filter, is_json, spooled
 from hybrid.service.live.parameters import ANSWER_PARAMETERS, SEARCH_PARAMETERS
 from hybrid.service.live.service import Service
 from hybrid.service.metrics import CONTENT_TYPE, IndexMetrics, Metrics
@@ -283,13 +275,13 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
 def _add_writing(app: FastAPI, service: Service) -> None:
     async def upload(request: Request, write: Callable[[BinaryIO], Awaitable[dict[str, Any]]]) -> Response:
-        content_type, limits = request.headers.get("content-type", ""), service.settings.limits
+        content_type = request.headers.get("content-type", "")
         check_content_type(content_type)
         with service.writer.place():
-            async with spooled(request.stream(), limits.upload_timeout) as stream:
+            async with spooled(request.stream(), service.settings.limits.upload_timeout) as stream:
                 if not is_json(content_type):
                     return _json(await write(stream))
-                with await service.aside(partial(as_lines, stream, limits), limits.upload_timeout) as lines:
+                with await service.writer.lines(stream) as lines:
                     return _json(await write(lines))
 
     async def delete_lines(stream: BinaryIO) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
 from hybrid.retrieval.channels import CHANNELS, Channels, channel
@@ -139,21 +141,22 @@ class BatchSearch(Closing):
                 return [as_exception(error)]
         return [self._tried(plan, [job])[0] for job in jobs]
 
-    def answers(self, plan: Plan, jobs: Sequence[Job]) -> list[bytes]:
-        """Return the answers of jobs with the same plan."""
+    def answers(self, plan: Plan, jobs: Sequence[Job], stop: Event | None = None) -> list[bytes]:
+        """Return the answers of jobs with the same plan.
+
+        :raises CancelledError: `stop` was set before the hits of all queries were explained and counted
+        """
         queries = [query for job in jobs for query in job.queries]
         hits_of_queries = iter(self._hit_objects(plan, queries))
         version = self.reader.version._asdict()
         answers = []
         for job in jobs:
-            results = [
-                {
-                    "query": query,
-                    "hits": self._shown(plan, query, next(hits_of_queries)),
-                    **self._facets(plan, query),
-                }
-                for query in job.queries
-            ]
+            results = []
+            for query in job.queries:
+                if stop is not None and stop.is_set():
+                    raise CancelledError
+                hits = self._shown(plan, query, next(hits_of_queries))
+                results.append({"query": query, "hits": hits, **self._facets(plan, query)})
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
             facts = {"channels": plan.name, "rerank": plan.rerank, "version": version, "took_ms": took}

@@ -58,24 +58,26 @@ class Service:
         settings = self.settings
         loop = asyncio.get_running_loop()
         self._reading, self._reranking = ThreadPoolExecutor(1, READER), ThreadPoolExecutor(1, "reranker")
-        with ThreadPoolExecutor(2, "side") as self._side:
-            self.reader = await loop.run_in_executor(self._side, self._open_reader)
+        # New commits and the shutdown wait for no request: they have a separate thread.
+        with ThreadPoolExecutor(2, "side") as self._side, ThreadPoolExecutor(1, "index") as index_thread:
+            in_index_thread = partial(loop.run_in_executor, index_thread)
+            self.reader = await in_index_thread(self._open_reader)
             self._search = BatchSearch(self.reader, settings.threads, self.metrics, settings.reranker)
             self._batcher, self._dense_batcher = self._batcher_named("search"), self._batcher_named("dense")
             self.writer = Writer(self.reader, self._refresh, settings)
             self._watch_metrics()
-            self._examples = await loop.run_in_executor(self._side, example_questions, settings.index)
-            following = asyncio.create_task(self._follow())
+            self._examples = await in_index_thread(example_questions, settings.index)
+            following = asyncio.create_task(self._follow(index_thread))
             self.ready = True
             try:
                 yield
             finally:
                 self.ready = False
                 following.cancel()
-                await loop.run_in_executor(self._side, self._batcher.close)
-                await loop.run_in_executor(self._side, self._dense_batcher.close)
-                await loop.run_in_executor(self._side, self.writer.close)
-                await loop.run_in_executor(self._side, partial(self._reranking.shutdown, cancel_futures=True))
+                await in_index_thread(self._batcher.close)
+                await in_index_thread(self._dense_batcher.close)
+                await in_index_thread(self.writer.close)
+                await in_index_thread(partial(self._reranking.shutdown, cancel_futures=True))
                 self._reading.shutdown(
                     wait=False, cancel_futures=True
                 )  # reading one passage may take a minute
@@ -116,11 +118,14 @@ class Service:
         depth = self._rerank_depth(request.rerank, queries)
         plan = self._plan(request.channels, page, request.explain, tuple(request.facets), depth)
         job = Job(queries, plan, isinstance(request.query, str))
-        if plan.rerank:  # a second per query: neither searches nor passages wait for the cross-encoder
-            return await self.aside(lambda: self._search.answers(plan, [job])[0], threads=self._reranking)
         groups = request.collapse or (len(queries) > 1 and is_chunk(self._search.lucene.unit))
-        if request.explain or groups or request.facets:  # slow, so not batched: no other search waits
-            return await self.aside(lambda: self._search.answers(plan, [job])[0])
+        if plan.rerank or request.explain or groups or request.facets:
+            # Slow, so not batched: no other search waits. Reranking takes a second per query, and has a
+            # separate thread: passages do not wait for it either.
+            stop, threads = threading.Event(), self._reranking if plan.rerank else None
+            return await self.aside(
+                lambda: self._search.answers(plan, [job], stop)[0], threads=threads, stop=stop
+            )
         batcher = self._dense_batcher if plan.is_dense else self._batcher
         return await batcher.ask(job, len(queries), limits.timeout)
 
@@ -143,10 +148,7 @@ class Service:
             )
             return {"query": request.query, **answers, "version": self.reader.version._asdict()}
 
-        try:
-            return await self.aside(read, self.settings.limits.answer, self._reading)
-        finally:
-            stop.set()  # the client left, or the time is over: the reader stops after the passage it reads
+        return await self.aside(read, self.settings.limits.answer, self._reading, stop)
 
     def _plan(
         self,
@@ -188,11 +190,13 @@ class Service:
         work: Callable[[], R],
         seconds: float = 0.0,
         threads: ThreadPoolExecutor | None = None,
+        stop: threading.Event | None = None,
     ) -> R:
         """Run `work` outside the search batches, in a thread and on one commit of the index.
 
         :param seconds: timeout; 0 for the timeout of a search
         :param threads: the thread pool; None for the shared one. The slow reader has a separate pool
+        :param stop: set at the end, also if the client left or the time is over; `work` should then stop
         :raises BusyError: too many requests use this pool
         :raises HttpError: 503, `work` takes too long
         """
@@ -213,6 +217,8 @@ class Service:
                 return await asyncio.get_running_loop().run_in_executor(chosen, contained, run)
         finally:
             self._aside[chosen] -= 1
+            if stop is not None:
+                stop.set()
 
     async def passage(self, passage_id: str) -> dict[str, Any]:
         """Return a passage as stored."""
@@ -270,15 +276,15 @@ class Service:
             facts = {"index": self.settings.shown_name, **self.reader.version._asdict()}
             logger.info("new commit of the index opened", extra=facts)
 
-    async def _follow(self) -> None:
-        """Open every new commit; log a commit that cannot be opened, and try again."""
+    async def _follow(self, thread: ThreadPoolExecutor) -> None:
+        """Open every new commit in a thread; log a commit that cannot be opened, and try again."""
         last_error = ""
         while True:
             await asyncio.sleep(self.settings.watch)
             if self.writer.writing:  # the writer refreshes once its last commit is there
                 continue
             try:
-                await asyncio.get_running_loop().run_in_executor(self._side, contained, self._refresh)
+                await asyncio.get_running_loop().run_in_executor(thread, contained, self._refresh)
                 last_error = ""
             except Exception as error:  # the next commit may open again
                 if shown(error) != last_error:

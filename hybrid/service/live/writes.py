@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from hybrid.service.errors import BusyError, HttpError, contained
 from hybrid.service.journal import shown, unexpected
-from hybrid.service.live.ndjson import Line, LineErrors, read_lines, value_bytes
+from hybrid.service.live.ndjson import Line, LineErrors, as_lines, read_lines, value_bytes
 from hybrid.service.schemas import DeleteRequest, parsed
 from hybrid.service.settings import Settings
 from sparta.base.closing import Closing
@@ -64,6 +64,15 @@ class Writer(Closing):
             yield
         finally:
             self._waiting -= 1
+
+    async def lines(self, stream: BinaryIO) -> BinaryIO:
+        """Return a JSON body as a file with one value per line, as `as_lines` does, parsed like uploads."""
+        limits = self._settings.limits
+        try:
+            async with asyncio.timeout(limits.upload_timeout):
+                return await self._in_parser(partial(as_lines, stream, limits))
+        except TimeoutError:
+            raise _too_late(limits.upload_timeout, begun=False) from None
 
     async def put(self, stream: BinaryIO) -> Report:
         """Replace passages by id, and add new ones."""
@@ -131,12 +140,14 @@ class Writer(Closing):
         seconds = self._settings.limits.upload_timeout
         try:
             async with asyncio.timeout(seconds) as parsing, self._parsed:
-                loop = asyncio.get_running_loop()
-                request = await loop.run_in_executor(self._parser, contained, parse)
+                request = await self._in_parser(parse)
                 parsing.reschedule(None)  # `_run` has another timeout and message for writing
                 return await self._run(lambda: write(request))
         except TimeoutError:
             raise _too_late(seconds, begun=False) from None
+
+    async def _in_parser[T](self, parse: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._parser, contained, parse)
 
     async def _run[R](self, work: Callable[[], R]) -> R:
         """Run `work` in the writer's thread, and return its result once searches see the change."""

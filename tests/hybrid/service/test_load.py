@@ -77,6 +77,41 @@ def test_side_work_is_bounded_too(built, open_client) -> None:
     assert "32 requests are waiting" in answer.json()["error"]["message"]
 
 
+def test_busy_side_threads_hold_up_neither_new_commits_nor_uploads(built, open_client, monkeypatch) -> None:
+    from sparta.index.reader import IndexReader
+
+    client, go, looked = open_client(built, watch=0.01, writable=True), threading.Event(), threading.Event()
+    for _ in range(32):
+        client.portal.start_task_soon(client.app.state.service.aside, go.wait)
+    monkeypatch.setattr(IndexReader, "refresh", lambda _: looked.set())
+    try:
+        assert looked.wait(5)
+        answer = client.put("/passages", json=[{"text": 1}])
+    finally:
+        go.set()
+    assert answer.status_code == 400
+    assert "no line of the upload is valid" in answer.json()["error"]["message"]
+
+
+def test_a_search_that_nobody_waits_for_stops_after_its_query(built, open_client, monkeypatch) -> None:
+    counted, go, both = list[str](), threading.Event(), threading.Barrier(2, timeout=20)
+
+    def count(_: Any, query: str, *_args: Any, **_more: Any) -> Any:
+        counted.append(query)
+        go.wait(20)
+        return {}
+
+    monkeypatch.setattr("hybrid.service.live.search.count_values", count)
+    client = open_client(built, limits=Limits(timeout=0.1))
+    answer = client.post("/search", json={"query": ["moon", "sun", "earth"], "facets": ["lang"]})
+    assert answer.status_code == 503
+    go.set()
+    aside = client.app.state.service.aside
+    for done in [client.portal.start_task_soon(aside, both.wait, 20) for _ in range(2)]:
+        done.result()  # both side threads are free
+    assert counted == ["moon"]
+
+
 def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
     tmp_path, tiny_model_folder, open_client
 ) -> None:
