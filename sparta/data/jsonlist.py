@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparta.base.disk.streams import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.base.errors import InputError
-from sparta.data.parsing import TO_UTF8, refuse_half_pairs
+from sparta.data.parsing import TO_UTF8, json_parts, refuse_half_pairs
 
 _BLOCK_BYTES = 1 << 20
 _AFTER_ELEMENT = frozenset(",] \t\r\n")
+_NOT_BLANK = re.compile(r"\S")
+
+
+class LargeElementError(ValueError):
+    """An element of a list is too long, or has too many JSON values."""
 
 
 def json_list(path: Path, form: str, block_bytes: int = _BLOCK_BYTES) -> Iterator[Any]:
@@ -43,14 +49,22 @@ def json_list(path: Path, form: str, block_bytes: int = _BLOCK_BYTES) -> Iterato
 
 
 def placed_elements(
-    stream: BinaryIO, block_bytes: int = _BLOCK_BYTES, *, is_checked: bool = True
+    stream: BinaryIO,
+    block_bytes: int = _BLOCK_BYTES,
+    *,
+    is_checked: bool = True,
+    longest: int | None = None,
+    most_values: int | None = None,
 ) -> Iterator[tuple[Any, str]]:
     """Yield the elements of a JSON list in a UTF-8 stream, each with its JSON text.
 
     :param is_checked: raise for a lone surrogate; else the caller must look for them
+    :param longest: give up an element after this many characters; None is the limit of lines in files
+    :param most_values: read no element of several blocks that has more JSON values
+    :raises LargeElementError: an element exceeds a limit.
     :raises ValueError: the stream is not a list, or contains broken JSON.
     """
-    text = _Text(stream, block_bytes)
+    text = _Text(stream, block_bytes, longest, most_values)
     if text.take("[]") != "[":
         raise ValueError("the file does not begin with [")
     separator = "" if text.take("]") else ","
@@ -82,11 +96,21 @@ def begins_list(path: Path) -> bool:
 class _Text:
     """A buffer over a UTF-8 stream of JSON. Consumed text is dropped from memory."""
 
-    def __init__(self, stream: BinaryIO, block_bytes: int = _BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        block_bytes: int = _BLOCK_BYTES,
+        longest: int | None = None,
+        most_values: int | None = None,
+    ) -> None:
         self._stream, self._block_bytes = stream, block_bytes
         self._bytes_to_text = codecs.getincrementaldecoder("utf-8-sig")()
         self._decoder = json.JSONDecoder()
-        self._longest = longest_line()
+        self._longest = longest_line() if longest is None else longest
+        self._limit = f"{self._longest:,} characters"
+        if longest is None:
+            self._limit = f"{self._longest / 1e6:g} MB; {MAX_LINE_VARIABLE} sets the limit"
+        self._most_values = most_values
         self._text, self._position, self._at_end = "", 0, False
 
     def take(self, characters: str) -> str:
@@ -100,10 +124,10 @@ class _Text:
     def peek(self) -> str:
         """Return the next non-blank character without consuming it; "" at the end."""
         while True:
-            while self._position < len(self._text):
-                if not self._text[self._position].isspace():
-                    return self._text[self._position]
-                self._position += 1
+            if match := _NOT_BLANK.search(self._text, self._position):
+                self._position = match.start()
+                return match[0]
+            self._position = len(self._text)
             if self._at_end:
                 return ""
             self._read()
@@ -111,6 +135,7 @@ class _Text:
     def element(self, *, is_checked: bool) -> tuple[Any, str]:
         """Consume and return a JSON value and its text; reads more of the stream until the value is complete.
 
+        :raises LargeElementError: the value exceeds a limit.
         :raises ValueError: there is no valid value.
         """
         self.peek()
@@ -121,10 +146,7 @@ class _Text:
                 value, end = self._decoder.raw_decode(self._text, self._position)
             except json.JSONDecodeError:
                 if too_long and not self._at_end:
-                    limit = f"{self._longest / 1e6:g} MB"
-                    raise ValueError(
-                        f"the element is longer than {limit}; {MAX_LINE_VARIABLE} sets the limit"
-                    ) from None
+                    raise LargeElementError(f"the element is longer than {self._limit}") from None
                 if is_last_try:
                     raise
             else:
@@ -136,6 +158,14 @@ class _Text:
                     self._position = end
                     return value, element
             self._read()
+            self._check_values()
+
+    def _check_values(self) -> None:
+        """Raise before decoding if a long buffer has too many values: they take far more memory than text."""
+        if self._most_values is None or len(self._text) <= 2 * self._block_bytes:
+            return
+        if json_parts(self._text.encode()) > self._most_values:
+            raise LargeElementError(f"the element has more than {self._most_values:,} JSON values")
 
     def _read(self) -> None:
         """Read at least as many bytes as the buffer holds, so that decoding a long element stays linear."""

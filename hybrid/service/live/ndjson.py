@@ -16,13 +16,15 @@ from sparta.base.errors import InputError
 from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
-from sparta.data.jsonlist import placed_elements
+from sparta.data.jsonlist import LargeElementError, placed_elements
 from sparta.data.parsing import decoded, identifier, json_parts, parse_object, parse_value, read_passage
 
 CONTENT_TYPES = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 _IN_MEMORY = 1 << 20
 MOST_TOLD = 1000
 _SPLIT = "send several smaller uploads"
+_LONGEST_ESCAPE = 6
+"""Characters of a \\u escape: an element of a list may be this many times as long as its line."""
 
 
 class LineErrors(list[dict[str, Any]]):
@@ -111,29 +113,40 @@ def as_lines(stream: BinaryIO, limits: Limits) -> BinaryIO:
 
     `read_lines` reports an element that no line may hold, such as one with half a surrogate pair.
 
-    :raises HttpError: 400, the body is not JSON; 413, the body has too many elements
+    :raises HttpError: 400, the body is not JSON; 413, the body has too many or too large elements
     :raises StorageError: the folder of temporary files is full
     """
     lines = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (the caller closes the file)
     if stream.read(len(BOM_UTF8)) != BOM_UTF8:
         stream.seek(0)
-    first = stream.read(1)
-    while first.isspace():
-        first = stream.read(1)
+    is_list = _begins_list(stream)
     stream.seek(0)
-    if first == b"[":
-        elements = placed_elements(stream, is_checked=False)
+    if is_list:
+        longest = _LONGEST_ESCAPE * limits.line
+        elements = placed_elements(stream, is_checked=False, longest=longest, most_values=limits.parts)
     else:
         elements = iter([_placed_value(stream, limits)])
+    number = 0
     with _filled(lines):
         try:
             for number, (value, text) in enumerate(elements, 1):
                 if number > limits.lines:
                     raise HttpError(413, f"the upload has more than {limits.lines:,} values", remedy=_SPLIT)
                 lines.write(_line(value, text, limits) + b"\n")
+        except LargeElementError as error:
+            message = f"element {number + 1:,} of the JSON list is too large: {error}"
+            raise HttpError(413, message, remedy="split the element's text into several passages") from None
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is not JSON: {error}") from None
     return lines  # type: ignore[return-value]  # a spooled file has all methods of BinaryIO
+
+
+def _begins_list(stream: BinaryIO) -> bool:
+    """Return whether the next byte that is not blank opens a JSON list."""
+    while block := stream.read(_IN_MEMORY):
+        if text := block.lstrip():
+            return text.startswith(b"[")
+    return False
 
 
 def _line(value: Any, text: str, limits: Limits) -> bytes:

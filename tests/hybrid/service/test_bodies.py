@@ -182,6 +182,35 @@ def test_escapes_of_a_json_list_do_not_count_as_its_lines_bytes() -> None:
     assert [line.passage_id for line in read_lines(stream, limits, errors, ids=False)] == ["1", "2"]
 
 
+@pytest.mark.parametrize(
+    ("element", "limits", "message"),
+    [
+        (
+            b"[" + b"[]," * 1_100_000 + b"1]",
+            Limits(),
+            "element 2 .*: the element has more than 2,000,000 JSON",
+        ),
+        (
+            b'"%b"' % (b"a" * (3 << 20)),
+            Limits(line=1000),
+            "element 2 .*: the element is longer than 6,000 characters",
+        ),
+    ],
+)
+def test_a_large_element_of_a_json_list_is_refused_before_it_is_decoded(
+    element: bytes, limits: Limits, message: str
+) -> None:
+    with pytest.raises(HttpError, match=message) as refused:
+        as_lines(io.BytesIO(b"[1, " + element + b"]"), limits)
+    assert refused.value.status == 413
+
+
+def test_blanks_of_a_json_body_cost_no_time() -> None:
+    blanks, begun = b" " * (4 << 20), time.process_time()
+    assert as_lines(io.BytesIO(blanks + b"[" + blanks + b"1]"), Limits()).read() == b"1\n"
+    assert time.process_time() - begun < 1
+
+
 def test_json_bodies_may_begin_with_a_byte_order_mark() -> None:
     for body in (b'[{"id": "1"}, "2"]', b' [{"id": "1"},"2"]', b'{"id": "1"}'):
         with_mark = as_lines(io.BytesIO(b"\xef\xbb\xbf" + body), Limits()).read()
