@@ -84,17 +84,19 @@ class ChannelGroup(Closing, ABC):
         names: Iterable[str] | None = None,
         *,
         filter: FilterLike | None = None,
+        deepest: int | None = None,
         hits: str = DOCUMENTS,
     ) -> dict[str, list[Ranking]]:
         """Return each channel's k best passages for each query; `names` selects channels (default: all).
 
+        :param deepest: group at most this many chunks by document, in each channel
         :param hits: `documents` or `chunks`, in an index of chunks
         """
         if self._closed:
             raise IndexStateError("the channels are closed", remedy="open the index again")
-        queries, page = queries_of(queries)[0], Page(k, filter=Filter.of(filter), hits=hits)
+        page = Page(k, filter=Filter.of(filter), deepest=deepest, hits=hits)
         channel_names = list(self.searchers if names is None else names)
-        rankings = self._ranked(channel_names, queries, page, whole("threads", threads))
+        rankings = self._ranked(channel_names, queries_of(queries)[0], page, whole("threads", threads))
         return {name: rankings[name] for name in channel_names}
 
     @abstractmethod

@@ -112,7 +112,7 @@ class FusedRetriever(DelegatingRetriever):
         names, depth = list(self.fusion.weights), self.fusion.candidates
         for block in itertools.batched(queries, _QUERY_BLOCK):
             rankings_by_channel = self.channels.batch_search(
-                block, depth, threads, names, filter=page.filter, hits=page.hits
+                block, depth, threads, names, filter=page.filter, deepest=page.deepest, hits=page.hits
             )
             for query_rankings in zip(*rankings_by_channel.values(), strict=True):
                 yield fused(

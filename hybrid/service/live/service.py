@@ -136,9 +136,11 @@ class Service:
 
     async def answer(self, request: AnswerRequest) -> dict[str, Any]:
         """Return answers to a question, extracted from the best passages."""
-        self.settings.limits.check_query(request.query)
+        limits = self.settings.limits
+        limits.check_query(request.query)
         depth = self._rerank_depth(request.rerank, [request.query])
-        page = Page(request.depth or default_depth(depth), filter=self._filter(request.filter))
+        k, passage_filter = request.depth or default_depth(depth), self._filter(request.filter)
+        page = Page(k, filter=passage_filter, deepest=limits.hits)
         plan = self._plan(request.channels, page, rerank=depth)
         stop = threading.Event()
 
@@ -148,7 +150,7 @@ class Service:
             )
             return {"query": request.query, **answers, "version": self.reader.version._asdict()}
 
-        return await self.aside(read, self.settings.limits.answer, self._reading, stop)
+        return await self.aside(read, limits.answer, self._reading, stop)
 
     def _plan(
         self,

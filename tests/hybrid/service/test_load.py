@@ -133,6 +133,28 @@ def test_a_collapse_reads_so_many_passages_as_hits_are_allowed(
     assert found(60, ["moon", "moon"]) == [["0"], ["0"]]
 
 
+def test_documents_are_grouped_from_so_many_chunks_as_hits_are_allowed(
+    tmp_path, tiny_model_folder, open_client
+) -> None:
+    """Also in a fusion, and for answers."""
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit="chunk:1:0")
+    records = [{"id": "long", "text": "moon " * 59}, {"id": "short", "text": "Moon"}]
+    build_index(tmp_path / "ix", records, "create", options)
+    texts = list[str]()
+    readers = GivenReader(lambda text: texts.append(text.text) or [])
+    for hits, documents in ((60, 2), (59, 1)):
+        client = open_client(tmp_path / "ix", readers, limits=Limits(hits=hits))
+        for channels in ("bm25", "bm25=1"):
+            body = {"query": "moon", "channels": channels}
+            assert len(client.post("/search", json={**body, "k": 2}).json()["hits"]) == documents
+            texts.clear()
+            assert client.post("/answer", json={**body, "depth": 2}).status_code == 200
+            assert len(texts) == documents
+
+
 def test_a_collapse_does_not_hold_up_searches(built, open_client) -> None:
     """It is no batch of the thread that searches."""
     client = open_client(built)
