@@ -16,7 +16,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import Field, SkipValidation
 
 from hybrid.integrations.metadata import plain
-from hybrid.integrations.source import Source, metadata_of, open_source
+from hybrid.integrations.source import Source, field_on_index, filter_on_index, metadata_of, open_source
 from hybrid.integrations.store import IndexStore, ids_of, metadata_of_hit, text_of_passage
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
@@ -36,7 +36,8 @@ class LangChainRetriever(BaseRetriever):
     :param index: an index folder or an open retriever; `channels` as in `open_retriever`
     :param k: number of hits per query
     :param search_kwargs: more arguments of `search` (filter, collapse, offset, hits, join); `invoke` can
-        override them. With `{"hits": "chunks"}`, the metadata has document_id, start and end
+        override them. The filter and `collapse` name metadata keys. With `{"hits": "chunks"}`, the metadata
+        has document_id, start and end
     """
 
     retriever: SkipValidation[Retriever]
@@ -51,7 +52,12 @@ class LangChainRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **search: Any
     ) -> list[Document]:
-        hits = self.retriever.search(query, **{"k": self.k, **self.search_kwargs, **search})
+        arguments = {"k": self.k, **self.search_kwargs, **search}
+        if arguments.get("filter"):
+            arguments["filter"] = filter_on_index(self.retriever, arguments["filter"])
+        if isinstance(arguments.get("collapse"), str):
+            arguments["collapse"] = field_on_index(self.retriever, arguments["collapse"])
+        hits = self.retriever.search(query, **arguments)
         return [
             Document(id=hit.passage_id, page_content=hit.text, metadata=metadata_of(hit, score=hit.score))
             for hit in hits

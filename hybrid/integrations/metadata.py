@@ -56,6 +56,11 @@ def keys_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key_of(field, value): value for field, value in fields.items()}
 
 
+def possible_fields(key: str) -> tuple[str, str]:
+    """Return all names of fields that may hold the values of a metadata key, for `fields_of_key`."""
+    return key, _PREFIX + key
+
+
 def fields_of_key(
     key: str, known: Collection[str] = (), *, with_parts: bool = False, foreign: bool = False
 ) -> list[str]:
@@ -67,7 +72,8 @@ def fields_of_key(
     :param known: the fields of the index; if empty, they are unknown. A key that names a field means this
         field, unless the index has the key's usual fields, or the field belongs to another key
     :param with_parts: also return the fields of the parts of an object, which has no other field
-    :param foreign: another program may have written the index, so any key may name a field
+    :param foreign: another program may have written the index, so any key may name a field, and an unknown
+        key does
     """
     name, dot, part = key.partition(".")
     usual = [field_of(name) + dot + part]
@@ -85,7 +91,7 @@ def fields_of_key(
         ]
         if fields:
             return fields
-    return [key] if known and may_name_field else usual
+    return [key] if foreign or (known and may_name_field) else usual
 
 
 def filter_on_fields(

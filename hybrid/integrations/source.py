@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hybrid.integrations.metadata import filter_on_fields, keys_of
+from hybrid.integrations.metadata import fields_of_key, filter_on_fields, keys_of, possible_fields
 from hybrid.retrieval.searcher import open_retriever
 from sparta.base.errors import InputError
-from sparta.base.filters import Filter
+from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit
-from sparta.index.snapshot import IndexSnapshot
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Page, Retriever
 
@@ -39,11 +38,21 @@ def open_source(index: Source = None, channels: str | None = None, k: int = 10) 
     return index
 
 
-def filter_on_index(retriever: Retriever, filter: Mapping[str, Any] | None) -> Filter | None:
+def filter_on_index(retriever: Retriever, filter: FilterLike | None) -> Filter | None:
     """Return a filter on metadata keys as a filter on the fields of the retriever's index."""
-    with retriever.holding() as snapshot:
-        known = snapshot.lucene.fields() if filter and isinstance(snapshot, IndexSnapshot) else ()
-    return filter_on_fields(filter, known, foreign=True)
+    parsed = Filter.of(filter)
+    known = _known_fields(retriever, parsed.fields) if parsed else ()
+    return filter_on_fields(parsed, known, foreign=True)
+
+
+def field_on_index(retriever: Retriever, key: str) -> str:
+    """Return the field of the retriever's index that holds the values of a metadata key."""
+    return fields_of_key(key, _known_fields(retriever, [key]), foreign=True)[0]
+
+
+def _known_fields(retriever: Retriever, keys: Iterable[str]) -> list[str]:
+    """Return the fields of the retriever's index that may hold the values of these metadata keys."""
+    return retriever.fields_among({name for key in keys for name in possible_fields(key)})
 
 
 def metadata_of(hit: Hit, **more: Any) -> dict[str, Any]:

@@ -131,10 +131,20 @@ class RemoteIndex:
     def _require(self, names: Sequence[str], view: View) -> None:
         """Raise InputError for a metadata field that no passage has."""
         for name in names:
-            if (view.index, name) not in self._known:
-                if not count(self.server, view.index, field_range(name)):
-                    raise InputError(f"no passage has the field {name!r}", where=self._where(view))
-                self._known.add((view.index, name))
+            if not self._has_field(name, view):
+                raise InputError(f"no passage has the field {name!r}", where=self._where(view))
+
+    def _has_field(self, name: str, view: View) -> bool:
+        if (view.index, name) not in self._known:
+            if not count(self.server, view.index, field_range(name)):
+                return False
+            self._known.add((view.index, name))
+        return True
+
+    def fields_among(self, names: Iterable[str]) -> list[str]:
+        """Return the names of metadata fields that a passage has."""
+        view = self.view
+        return [name for name in names if self._has_field(name, view)]
 
     def records(self, docids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the records of passages, by document number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -95,6 +95,10 @@ class OpenSearchSearcher(Retriever):
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the values of a metadata field for each passage; None without a value."""
         return self.opened.keys(docids, field)
+
+    def fields_among(self, names: Collection[str]) -> list[str]:
+        """Return the metadata fields with these names."""
+        return self.opened.newest(partial(self.opened.fields_among, names))
 
     def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
         """Explain a passage's impact score: each query term's impact, the sum and the rank.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -153,6 +153,10 @@ class Retriever(Closing, ABC):
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         raise NotImplementedError
 
+    def fields_among(self, names: Collection[str]) -> list[str]:
+        """Return the metadata fields with these names, if the retriever knows the fields of its index."""
+        return []
+
     def close(self) -> None:
         """Release all resources. A retriever that holds none needs no method."""
 
@@ -280,6 +284,10 @@ class DelegatingRetriever(Retriever):
     def keys(self, docids: Sequence[int], field: str) -> list[str | None]:
         """Return the passages' values of a metadata field, for grouping; None if a passage lacks it."""
         return self.retriever.keys(docids, field)
+
+    def fields_among(self, names: Collection[str]) -> list[str]:
+        """Return the metadata fields with these names."""
+        return self.retriever.fields_among(names)
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits for a reader; sentences get their passage's text as `context`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -124,6 +124,12 @@ class ChannelSearcher(Retriever):
         with self.reader.snapshot() as snapshot:
             snapshot.require_fields([field])
             return snapshot.lucene.keys(docids, field)
+
+    def fields_among(self, names: Collection[str]) -> list[str]:
+        """Return the metadata fields with these names, and the parts of objects with these names."""
+        with self.reader.snapshot() as snapshot:
+            parts = tuple(f"{name}." for name in names)
+            return [field for field in snapshot.lucene.fields() if field in names or field.startswith(parts)]
 
     def in_context(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits for a reader; sentences get their passage's text as `context`."""

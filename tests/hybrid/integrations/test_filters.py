@@ -14,6 +14,7 @@ from sparta.base.filters import Filter
 
 pytestmark = pytest.mark.jvm
 QUESTION = "who founded google"
+TITLES = ("title", "meta_title")
 CASES: list[tuple[list[tuple[str, str, Any]], dict[str, Any]]] = [
     ([("lang", "==", "de")], {"lang": "de"}),
     ([("lang", "in", ["de", "fr"])], {"lang": {"in": ["de", "fr"]}}),
@@ -110,13 +111,12 @@ def test_alternatives_and_negations(retriever: Any) -> None:
 @pytest.mark.parametrize(
     ("known", "condition", "expected"),
     [
-        # OpenSearch does not name the fields of its index.
-        ((), {"title": 1998}, {"or": [{"title": 1998}, {"meta_title": 1998}]}),
-        ((), {"title": ""}, {"or": [{"title": ""}, {"meta_title": ""}]}),
-        ((), {"title": {"gte": 1}}, {"or": [{"title": {"gte": 1}}, {"meta_title": {"gte": 1}}]}),
-        ((), {"title": "Moon"}, {"title": "Moon"}),
+        (TITLES, {"title": 1998}, {"or": [{"title": 1998}, {"meta_title": 1998}]}),
+        (TITLES, {"title": ""}, {"or": [{"title": ""}, {"meta_title": ""}]}),
+        (TITLES, {"title": {"gte": 1}}, {"or": [{"title": {"gte": 1}}, {"meta_title": {"gte": 1}}]}),
+        (TITLES, {"title": "Moon"}, {"title": "Moon"}),
         (
-            ("title", "meta_title"),
+            TITLES,
             {"not": {"title": {"in": ["Moon", 1998]}}},
             {"not": {"or": [{"title": {"in": ["Moon", 1998]}}, {"meta_title": 1998}]}},
         ),
@@ -126,7 +126,9 @@ def test_alternatives_and_negations(retriever: Any) -> None:
             {"page_starts": 7},
             {"or": [{"meta_page_starts": 7}, {"page_starts": 7}]},
         ),
-        ((), {"page_starts": 7}, {"meta_page_starts": 7}),
+        # A field that the index lacks, or an index whose fields are unknown.
+        ((), {"page_starts": 7}, {"page_starts": 7}),
+        ((), {"title": 1998}, {"title": 1998}),
     ],
 )
 def test_fields_of_titles_and_page_starts(

@@ -320,6 +320,22 @@ def test_a_title_that_is_no_text_is_metadata(tmp_path: Path) -> None:
         assert "".join(sorted(hit.passage_id for hit in hits)) == names, condition
 
 
+def test_a_retriever_of_langchain_filters_and_collapses_by_metadata_keys(tmp_path: Path) -> None:
+    from hybrid.integrations import LangChainRetriever, LangChainVectorStore
+
+    store = LangChainVectorStore(tmp_path / "ix", options=BM25)
+    store.add_texts(["moon"] * 3, [{"start": 5, "title": 7}, {"start": 5}, {"start": 9}], ids=list("abc"))
+    retriever = LangChainRetriever(tmp_path / "ix", "bm25", search_kwargs={"filter": {"start": 5}})
+    for search, names in (
+        ({}, "ab"),
+        ({"filter": {"title": 7}}, "a"),
+        ({"filter": {"meta_start": 9}}, "c"),
+        ({"filter": None, "collapse": "start"}, "ac"),
+    ):
+        documents = retriever.invoke("moon", **search)
+        assert "".join(document.id or "" for document in documents) == names
+
+
 def test_a_filter_of_a_store_reads_no_field_of_another_key(tmp_path: Path) -> None:
     """A filter on `meta_id` would reach the field of `id`, and delete its documents."""
     from hybrid.integrations.store import IndexStore

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hybrid.integrations.source import filter_on_index
 from hybrid.opensearch.push import push
 from hybrid.opensearch.searcher import OpenSearchSearcher, open_opensearch
 from hybrid.retrieval.searcher import open_retriever
@@ -108,6 +109,30 @@ def test_a_field_that_no_passage_has(described, server, name, questions) -> None
             described.search(questions[0], **options)
         with pytest.raises(InputError, match="no passage has the field 'nope'"):
             there.search(questions[0], **options)
+
+
+def test_metadata_keys_of_frameworks_are_fields_of_the_index(builder, server, name, words) -> None:
+    """The index has `title` and `end`, and no `meta_title` and `meta_end`, but `meta_start`."""
+    made = [
+        Described("d", {words[0]: 1}, {"title": "1984", "end": 3}),
+        Described("e", {words[0]: 1}, {"title": "Moon", "meta_start": 5}),
+    ]
+    builder.write(builder.source(made))  # type: ignore[arg-type]
+    with Searcher(builder.folder.path) as here:
+        push(here, server, name)
+        for there in (open_opensearch(server, name), open_opensearch(server, name, "impact=1,bm25=0.0")):
+            for key, condition, ids in (
+                ("title", "1984", "d"),
+                ("title", {"exists": True}, "de"),
+                ("end", 3, "d"),
+                ("start", 5, "e"),
+            ):
+                on_fields = filter_on_index(there, {key: condition})
+                assert on_fields == filter_on_index(here, {key: condition})
+                hits = there.search(words[0], filter=on_fields)
+                assert "".join(hit.passage_id for hit in hits) == ids
+        with pytest.raises(InputError, match="no passage has the field 'text'"):
+            there.search(words[0], filter=filter_on_index(there, {"text": 1}))
 
 
 @pytest.mark.slow
