@@ -30,6 +30,7 @@ class TimedProtocol(HttpToolsProtocol):
     Uvicorn itself waits forever, and httptools lets a head grow without bound. The connection of a client
     that reads nothing of its response for six times `seconds` is closed. If a request is answered before its
     whole body arrived, the rest of the body is dropped: the client can send it and then read the response.
+    Each piece of the rest must arrive within `seconds` after the piece before.
 
     :param refusal: called with an error, the time waited in seconds and the client's address; counts and
         logs the error, and returns its JSON
@@ -66,8 +67,17 @@ class TimedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
             return
-        self._head += 0 if is_rest_dropped else len(data)
-        self._wait_on(self._head)
+        if not is_rest_dropped:
+            self._head += len(data)
+            self._wait_on(self._head)
+            return
+        self._stop()
+        if previous.more_body or self.scope is not previous.scope:  # more of the body, or a head, is to come
+            self._wait()
+        else:
+            self.timeout_keep_alive_task = asyncio.get_running_loop().call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _held_back(self, data: bytes) -> bytes:
         """Return the bytes for the parser: nothing until a head is whole, then `_understood` of all bytes."""
@@ -77,8 +87,9 @@ class TimedProtocol(HttpToolsProtocol):
             self._held = b""
             return _understood(unparsed, end.end())
         self._held = unparsed
-        self._unset_keepalive_if_required()
-        self._wait_on(len(unparsed))
+        if unparsed:  # some clients send a line end after a body: this begins no request
+            self._unset_keepalive_if_required()
+            self._wait_on(len(unparsed))
         return b""
 
     def _wait_on(self, head_bytes: int) -> None:

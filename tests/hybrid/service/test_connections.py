@@ -170,6 +170,34 @@ def test_a_request_that_comes_byte_by_byte_is_given_up(port: int, begun: bytes) 
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize("seconds", [0.3])
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [
+        (b"POST /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n", [b"1", b"2", b"3", b"4"]),
+        (b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n", [b"\r\n"]),
+    ],
+)
+def test_a_rest_after_the_answer_costs_the_next_request_no_time(
+    served: tuple[int, set[Any]], begun: bytes, rest: list[bytes]
+) -> None:
+    """Nor the connection its end: without a next request, it ends as usual, without an answer."""
+    port, connections = served
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for turn in range(2):
+            connection.sendall(begun)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+            for part in rest:
+                time.sleep(0.1)
+                connection.sendall(part)
+            if turn == 0:
+                time.sleep(0.4)
+                [protocol] = connections
+                protocol.timeout_keep_alive = 0.15
+        assert connection.recv(65536) == b""
+
+
 def test_a_head_request_is_answered_as_a_get_without_a_body(port: int) -> None:
     found = asked(port, b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     head, _, body = found.partition(b"\r\n\r\n")
