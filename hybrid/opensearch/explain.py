@@ -21,7 +21,8 @@ def explain_remote(
 ) -> Explanation:
     """Explain a passage's impact score for a query, at any rank.
 
-    :param filter: the rank counts only passages that pass the filter; 0 means the passage does not pass
+    :param filter: rank only among passages that pass the filter, and explain a split passage by its best
+        part that passes; the rank 0 means that no part passes
     :raises InputError: the index holds no such passage
     """
     server, view = opened.server, opened.view
@@ -29,7 +30,9 @@ def explain_remote(
     terms, words = view.tokenizer.terms(query), view.tokenizer.words_of_terms(query)
     term_weights = view.features(query)
     passage_query = {"bool": {"should": [{"ids": {"values": [passage_id]}}, {"term": {PASSAGE: passage_id}}]}}
-    hit = _best_part(server, view, term_weights, passage_query)
+    passing = within(passage_query, *filter_queries)
+    passes = not filter_queries or count(server, view.index, passing) > 0
+    hit = _best_part(server, view, term_weights, passing if passes else passage_query)
     if hit is None:
         if not count(server, view.index, passage_query):
             raise InputError(
@@ -39,8 +42,9 @@ def explain_remote(
             )
         hit, rank = {}, 0
     else:
-        is_whole = passage_of(passage_id) == passage_id
-        rank = _rank(opened, view, term_weights, hit, filter_queries, by_document=is_whole)
+        is_whole, rank = passage_of(passage_id) == passage_id, 0
+        if passes:
+            rank = _rank(opened, view, term_weights, hit, filter_queries, by_document=is_whole)
     scale = impacts_query(term_weights, view.kind)[1]
     impact_sums = {
         named_term(name): round(score * scale) for name, score in hit.get("matched_queries", {}).items()
@@ -77,17 +81,13 @@ def _rank(
     *,
     by_document: bool,
 ) -> int:
-    """Return the rank of a hit among the passages that pass the filter; 0 if the hit does not pass.
+    """Return the rank of a hit that passes the filter, among the passages that pass.
 
     :param by_document: the rank counts the documents of chunks, not the chunks
 
     The rank is 1 plus the number of hits with a higher score, or with an equal score at an earlier position.
     """
     server, (query, scale) = opened.server, impacts_query(term_weights, view.kind)
-    if filter_queries and not count(
-        server, view.index, within({"ids": {"values": [hit["_id"]]}}, *filter_queries)
-    ):
-        return 0
     query = within(query, *filter_queries)
     score, position = hit["_score"], int(hit["sort"][1])
     earlier_position = {"range": {POSITION: {"lt": position}}}

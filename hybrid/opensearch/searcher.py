@@ -103,7 +103,8 @@ class OpenSearchSearcher(Retriever):
     def explain(self, query: str, passage_id: str, *, filter: FilterLike | None = None) -> Explanation:
         """Explain a passage's impact score: each query term's impact, the sum and the rank.
 
-        The rank counts only passages that pass the filter.
+        The rank counts only passages that pass the filter. A split passage is explained by its best part that
+        passes.
         """
         return self.opened.newest(partial(explain_remote, self.opened, query, passage_id, filter))
 

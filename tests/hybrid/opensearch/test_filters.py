@@ -151,6 +151,24 @@ def test_explanations_rank_among_what_a_filter_keeps(described, server, name, qu
         there.explain(questions[0], "a0", filter={"nope": 1})
 
 
+def test_a_document_is_explained_by_its_best_chunk_that_a_filter_keeps(builder, server, name, words) -> None:
+    """The best chunk is not kept; of d2, none is kept; and of d3, the kept one has no term of the query."""
+    made = [
+        Described(f"{document}#{number}", {words[term]: impact}, {"n": number})
+        for number, impact in enumerate((9, 4))
+        for document, term in (("d", 0), ("e", 0), ("d3", number))
+    ]
+    made.append(Described("d2#0", {words[0]: 7}, {"n": 0}))
+    builder.write(builder.source(made, unit="chunk:10:0"))  # type: ignore[arg-type]
+    with Searcher(builder.folder.path) as here:
+        push(here, server, name)
+        there = OpenSearchSearcher(server, name)
+        for document, score, rank in (("d", 4, 1), ("e", 4, 2), ("d2", 7, 0), ("d3", 0, 0)):
+            expected = explain(here, words[0], document, {"n": 1})
+            assert (expected.score, expected.rank) == (score, rank)
+            assert there.explain(words[0], document, filter={"n": 1}) == expected
+
+
 def test_fused_rankings_are_filtered(described, server, name, questions) -> None:
     push(described, server, name)
     options: dict[str, Any] = {"filter": {"lang": "en"}, "collapse": "year"}
