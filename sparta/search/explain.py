@@ -159,17 +159,22 @@ def passage_rank(
 
 
 def term_contributions(
-    searcher: Searcher, query: str, hits: Iterable[tuple[str, int]]
+    searcher: Searcher, query: str, hits: Iterable[tuple[str, int]], docids: Iterable[int] | None = None
 ) -> list[tuple[TermContribution, ...]]:
     """Return the contributions of the query's terms to each hit's score, without terms that the hit lacks.
 
     :param hits: the passage id and the `start` of each hit; a document is explained by its chunk at `start`
+    :param docids: the docid of each hit in the current snapshot; None looks at all chunks of each document
     """
     with searcher.reader.snapshot() as snapshot:
         snapshot.require_impacts()
         bag, words = snapshot.tokenizer.terms(query), snapshot.tokenizer.words_of_terms(query)
+        if docids is None:
+            docids_of_hits = [_docids_of_hit(snapshot, *hit) for hit in hits]
+        else:
+            docids_of_hits = [[docid] for docid in docids]
         contributions = [
-            _contributions(snapshot, _docids_of_hit(snapshot, *hit), bag, words)[1] for hit in hits
+            _contributions(snapshot, part_docids, bag, words)[1] for part_docids in docids_of_hits
         ]
     return [largest_first(term for term in terms if term.impact) for terms in contributions]
 

@@ -27,7 +27,7 @@ from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.index.channels import DENSE
 from sparta.index.reader import IndexReader
 from sparta.rerank.reranked import reranked
-from sparta.search.explain import term_contributions
+from sparta.search.explain import TermContribution, term_contributions
 from sparta.search.facets import count_values
 from sparta.search.retriever import Page, Retriever
 from sparta.search.searcher import IMPACT, Searcher, is_fusion
@@ -155,7 +155,7 @@ class BatchSearch(Closing):
             for query in job.queries:
                 if stop is not None and stop.is_set():
                     raise CancelledError
-                hits = self._shown(plan, query, next(hits_of_queries))
+                hits = self._shown(plan, query, *next(hits_of_queries))
                 results.append({"query": query, "hits": hits, **self._facets(plan, query)})
             answer: dict[str, Any] = results[0] if job.one else {"results": results}
             took = round((time.perf_counter() - job.began) * 1000, 3)
@@ -190,13 +190,15 @@ class BatchSearch(Closing):
             return reranked(retriever, self._reranker, plan.rerank)
         return retriever
 
-    def _hit_objects(self, plan: Plan, queries: Sequence[str]) -> list[list[dict[str, Any]]]:
-        """Return the hits of each query as JSON objects."""
+    def _hit_objects(
+        self, plan: Plan, queries: Sequence[str]
+    ) -> list[tuple[list[dict[str, Any]], Sequence[int] | None]]:
+        """Return the hits of each query as JSON objects, and their docids; None for joined hits."""
         retriever, page = self.retriever(plan), plan.page
         if page.join:
             hits_of_queries = retriever.search_all(queries, page, self._threads)
             return [
-                [{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(hits, page.offset + 1)]
+                ([{"rank": rank, **hit.as_dict()} for rank, hit in enumerate(hits, page.offset + 1)], None)
                 for hits in hits_of_queries
             ]
         with self.reader.snapshot() as snapshot, self.reader.holding(snapshot):
@@ -212,7 +214,7 @@ class BatchSearch(Closing):
             docids = [docid for ranking in rankings for docid in ranking.docids]
             records = iter(snapshot.lucene.raws(docids))
         return [
-            hit_objects(ranking, records, page.offset, ranking_places)
+            (hit_objects(ranking, records, page.offset, ranking_places), ranking.docids)
             for ranking, ranking_places in zip(rankings, places, strict=True)
         ]
 
@@ -220,10 +222,12 @@ class BatchSearch(Closing):
         """Release the index."""
         self._channels.close()
 
-    def _shown(self, plan: Plan, query: str, hits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _shown(
+        self, plan: Plan, query: str, hits: list[dict[str, Any]], docids: Sequence[int] | None
+    ) -> list[dict[str, Any]]:
         """Return a query's hits, with explanations if the plan says so."""
         if plan.explain:
-            for hit, explanation in zip(hits, self._explained(query, hits), strict=True):
+            for hit, explanation in zip(hits, self._explained(query, hits, docids), strict=True):
                 hit.update(explanation)
         return hits
 
@@ -236,7 +240,9 @@ class BatchSearch(Closing):
         shown = {field: dict(islice(values.items(), _MOST_VALUES)) for field, values in counts.items()}
         return {"facets": shown}
 
-    def _explained(self, query: str, hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _explained(
+        self, query: str, hits: Sequence[dict[str, Any]], docids: Sequence[int] | None
+    ) -> list[dict[str, Any]]:
         """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.
 
         If the index has impacts, hits of other channels get these contributions too. In a BM25-only index,
@@ -245,7 +251,9 @@ class BatchSearch(Closing):
         tokenizer = self.lucene.tokenizer
         has_impacts = IMPACT in self.channels
         places = [(hit["id"], hit.get("start", 0)) for hit in hits]
-        contributions = term_contributions(self.lucene, query, places) if has_impacts else [()] * len(hits)
+        contributions: Sequence[tuple[TermContribution, ...]] = [()] * len(hits)
+        if has_impacts:
+            contributions = term_contributions(self.lucene, query, places, docids)
         query_words = set(tokenizer.terms(query))
         word_snippet = None if has_impacts else word_snippets(self.lucene, query)
         explanations = []

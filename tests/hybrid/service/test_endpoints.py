@@ -137,7 +137,11 @@ def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> Non
     assert found["of"] == len(terms)
 
 
-def test_a_document_that_was_cut_is_opened_whole(open_client, tiny_model_folder, tmp_path: Path) -> None:
+def test_a_document_that_was_cut_is_opened_whole(
+    open_client, tiny_model_folder, tmp_path: Path, calls
+) -> None:
+    from sparta.lucene.bridge import ImpactSearcher
+
     text = "the moon is far\n\nand google was founded"
     options = IndexOptions(model=str(tiny_model_folder), dtype="fp32", unit="chunk:3:1")
     build_index(tmp_path / "ix", [{"id": "p", "title": "T", "text": text, "lang": "en"}], options=options)
@@ -149,7 +153,9 @@ def test_a_document_that_was_cut_is_opened_whole(open_client, tiny_model_folder,
     why = ask(client, "/explain", query="moon google", id="p")
     assert {text[start:end] for start, end, _ in why["marks"]} & {"moon", "google"}
     without_best = {"not": {"start": hit["start"]}}  # the terms are those of the best other chunk
+    looks_for_chunks = calls(ImpactSearcher.sentences)
     [hit] = ask(client, "/search", query="moon google", explain=True, filter=without_best)["hits"]
+    assert looks_for_chunks == []
     assert sum(term["share"] for term in hit["terms"]) == hit["score"]
 
 
