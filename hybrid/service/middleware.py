@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Collection
 
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -38,11 +39,15 @@ def route_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
+def middleware(
+    settings: Settings, journal: Journal, open_paths: Collection[str] = OPEN_PATHS
+) -> list[Middleware]:
     """Return the layers that every request passes, the outermost first.
 
     `SameOrigin` stands before CORS, so that foreign pages get no answer to a preflight either. CORS stands
     before `JsonErrors`, so that pages of allowed origins can read errors.
+
+    :param open_paths: the paths that need no key
     """
     cors = Middleware(
         CORSMiddleware,
@@ -56,7 +61,7 @@ def middleware(settings: Settings, journal: Journal) -> list[Middleware]:
         *([] if settings.keys else [Middleware(SameOrigin, origins=settings.origins)]),
         *([cors] if settings.origins else []),
         Middleware(JsonErrors, journal=journal),
-        Middleware(Access, settings=settings),
+        Middleware(Access, settings=settings, open_paths=open_paths),
         Middleware(BoundedBody, limits=settings.limits),
     ]
 
@@ -179,8 +184,9 @@ class JsonErrors:
 class Access:
     """Refuses requests without permission: 401 and 403 by API key; without keys, 421 by the header Host."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, open_paths: Collection[str]) -> None:
         self._app, self._keys, self._writable = app, settings.keys, settings.writable
+        self._open_paths = open_paths
         host = settings.host.strip("[]").lower()
         self._names = {*_LOCAL_NAMES, (f"[{host}]" if ":" in host else host).encode()}
 
@@ -199,7 +205,7 @@ class Access:
         writes = path.startswith("/passages") and method not in ("GET", "OPTIONS")
         if not self._keys:
             self._check_host(headers.get(b"host", b""))
-        elif path not in OPEN_PATHS and not path.startswith(_STATIC) and method != "OPTIONS":
+        elif path not in self._open_paths and not path.startswith(_STATIC) and method != "OPTIONS":
             allowed = self._keys.scope(_key(headers))
             if allowed is None:
                 raise HttpError(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,7 +18,7 @@ from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
 from hybrid.service.keys import Keys
 from hybrid.service.metrics import Metrics
-from hybrid.service.middleware import middleware
+from hybrid.service.middleware import OPEN_PATHS, middleware
 from hybrid.service.schemas import Indexes
 from hybrid.service.settings import INDEXES, Settings
 
@@ -48,10 +48,12 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
     metrics = Metrics()
     journal = Journal(metrics)
     common = replace(first, keys=Keys.of_all(settings.keys for settings in indexes), writable=True)
+    # The page of an index needs no key, also without the slash at the end.
+    open_paths = [*OPEN_PATHS, *(f"{INDEXES}{name}" for name in apps)]
     app = _ServiceApp(
         **APPLICATION,
         lifespan=lifespan,
-        middleware=[Middleware(_ByName, apps=apps), *middleware(common, journal)],
+        middleware=[Middleware(_ByName, apps=apps), *middleware(common, journal, open_paths)],
     )
     app.state.apps, app.state.keys, app.state.journal = apps, common.keys, journal
     add_state(app, services, metrics)
@@ -65,9 +67,10 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
 
     @app.api_route("/indexes/{name}", methods=_METHODS, include_in_schema=False)
     @app.api_route("/indexes/{name}/{path:path}", methods=_METHODS, include_in_schema=False)
-    async def elsewhere(name: str) -> Response:
+    async def elsewhere(name: str, request: Request) -> Response:
         if name in names:  # without the slash, the page's addresses would be those of the service
-            return Response(status_code=307, headers={"Location": f"{name}/"})
+            query = request.scope["query_string"].decode("latin-1")
+            return Response(status_code=307, headers={"Location": f"{name}/{query and '?'}{query}"})
         raise HttpError(404, f"there is no index {name!r}; the indexes: {', '.join(names)}")
 
     @app.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
