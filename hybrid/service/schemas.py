@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -378,12 +379,15 @@ class ErrorAnswer(BaseModel):
     request_id: str
 
 
-def dumps(value: Any) -> bytes:
-    """Return a value as JSON, also if it holds integers above 64 bits or lone surrogates (orjson refuses)."""
+def dumps(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as JSON, also if it holds integers above 64 bits or lone surrogates (orjson refuses).
+
+    :param default: returns a JSON value for an object that JSON lacks
+    """
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, default)
     except TypeError:
-        return json.dumps(value).encode()
+        return json.dumps(value, default=default).encode()
 
 
 def parsed[M: BaseModel](model: type[M], body: bytes) -> M:

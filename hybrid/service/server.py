@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hybrid.service.schemas import dumps
 from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
 from sparta.base.extras import optional_packages
@@ -161,7 +160,7 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return dumps(line, default=str).decode()
 
 
 def _log_as_json(level: str) -> None:

@@ -89,7 +89,7 @@ class Settings:
     @property
     def shown_name(self) -> str:
         """The name of the index for people: its name in the service, else the name of its folder."""
-        return self.name or self.index.name
+        return self.name or self.index.absolute().name
 
     @property
     def is_loopback(self) -> bool:

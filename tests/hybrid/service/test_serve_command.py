@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import signal
 import socket
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
 from tests.hybrid.service.services import QUESTION, ROOT
 from tests.programs import sparta
@@ -40,6 +43,22 @@ def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert "cannot listen on this address" in refused("--index", built, "--port", taken.getsockname()[1])
+
+
+def test_the_folder_of_an_index_names_it_whatever_its_path_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is not UTF-8 also gets into the log."""
+    from hybrid.service.server import JsonFormatter
+
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    name = Settings(index=Path()).shown_name
+    assert name == folder.name
+    record = logging.makeLogRecord({"msg": "opened", "index": name, "folder": folder})
+    logged = json.loads(JsonFormatter().format(record))
+    assert (logged["event"], logged["index"], logged["folder"]) == ("opened", name, str(folder))
 
 
 @pytest.mark.jvm
