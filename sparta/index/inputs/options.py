@@ -20,7 +20,7 @@ from sparta.data.units import check_unit, same_chunks
 from sparta.index.changes import how_to_rebuild
 from sparta.index.channels import split_channels
 from sparta.index.folder import IndexFolder
-from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation
+from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, Generation, IndexState
 from sparta.index.jobs import DEFAULT_COMMIT_SECONDS, JSON_VECTORS, WriteOptions
 from sparta.models.resolve import (
     DEFAULT_MODEL,
@@ -157,17 +157,7 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
         options = _with_index_chunks(options, state.searchable)
     live = folder.state().searchable if mode in GROWING else None
     if live is None:
-        new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
-        existing = state.extended_by(mode, resume=options.resume)
-        _warn_of_other_settings(None if existing else state.searchable, options, new)
-        if existing and options.resume:
-            job = existing.job  # perhaps of a BM25-only index, whose impacts the job adds
-            new = _with_open_settings(new, {"top_k": job.top_k, "min_weight": job.min_weight})
-        if existing and existing.model["name"]:
-            new = _with_index_queries(new, existing)
-            if options.resume:
-                new = _with_open_settings(new, {"bits": existing.model["quantizer"]["bits"]})
-        return _with_model(new) if encodes else new
+        return _of_new_index(options, state, mode, encodes=encodes)
     index_form = live.form
     if options.language not in (None, index_form["language"]):
         raise InputError(
@@ -186,12 +176,32 @@ def resolve_options(folder: IndexFolder, options: IndexOptions, mode: str, *, en
     return filled if live.channels == BM25 else _with_model(filled)
 
 
-def _warn_of_other_settings(replaced: Generation | None, options: IndexOptions, new: IndexOptions) -> None:
-    """Warn of settings that differ from those of a replaced index, although no option names them."""
-    names = [name for name in ("language", "unit") if replaced and getattr(options, name) is None]
-    if replaced and (names := [name for name in names if replaced.form[name] != getattr(new, name)]):
+def _of_new_index(options: IndexOptions, state: IndexState, mode: str, *, encodes: bool) -> IndexOptions:
+    """Return the options of a new index, or of the interrupted build that a job resumes."""
+    new = replace(options, language=options.language or DEFAULT_LANGUAGE, unit=options.unit or "passage")
+    existing = state.extended_by(mode, resume=options.resume)
+    if encodes and mode == "overwrite" and not existing and state.searchable:
+        _warn_of_other_settings(state.searchable, options, new)
+    if existing and options.resume:
+        job = existing.job  # perhaps of a BM25-only index, whose impacts the job adds
+        new = _with_open_settings(new, {"top_k": job.top_k, "min_weight": job.min_weight})
+    if existing and existing.model["name"]:
+        new = _with_index_queries(new, existing)
+        if options.resume:
+            new = _with_open_settings(new, {"bits": existing.model["quantizer"]["bits"]})
+    return _with_model(new) if encodes else new
+
+
+def _warn_of_other_settings(replaced: Generation, options: IndexOptions, new: IndexOptions) -> None:
+    """Warn of settings that differ from those of the replaced index, although no option names them."""
+    names = [
+        name
+        for name in ("language", "unit")
+        if getattr(options, name) is None and replaced.form[name] != getattr(new, name)
+    ]
+    if names:
         logger.warning(
-            "the replaced index has %s, the new one has %s. To keep a setting, name its option",
+            "the replaced index has %s, the new index has %s. To keep a setting, name its option",
             " and ".join(f"{name} {replaced.form[name]}" for name in names),
             " and ".join(f"{name} {getattr(new, name)}" for name in names),
         )

@@ -15,7 +15,7 @@ from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.index.inputs.options import IndexOptions
-from sparta.index.pipeline import build_index
+from sparta.index.pipeline import build_index, build_index_from_vectors
 from sparta.index.reader import IndexReader
 from sparta.index.snapshot import newest_commit
 from sparta.lucene.bridge import ImpactSearcher
@@ -102,7 +102,13 @@ def test_an_overwrite_warns_of_settings_that_change_without_an_option(tmp_path, 
     build_index(tmp_path, passages, "overwrite", german)
     assert not caplog.records
     build_index(tmp_path, passages, "overwrite", IndexOptions(channels="bm25"))
-    assert "has language de and unit sentence, the new one has language en and unit passage" in caplog.text
+    assert "has language de and unit sentence, the new index has language en and unit passage" in caplog.text
+    caplog.clear()
+    build_index(tmp_path, passages, "overwrite", german)
+    vectors = tmp_path / "vectors.jsonl"
+    vectors.write_text('{"id": "a", "contents": "Der Mond", "vector": {"mond": 5}}\n')
+    build_index_from_vectors(tmp_path, [vectors], "overwrite")  # whoever made vectors chose their unit
+    assert not caplog.records
 
 
 def test_a_failed_overwrite_leaves_the_old_index(builder, docs, caplog):
