@@ -59,7 +59,7 @@ _devices_option = option(
 )
 codec_option = option(
     "Postings format: fast is the fastest to search, lucene opens in an unmodified Pyserini"
-    " [default: as in the index that grows, else fast].",
+    " [default: as in the extended index, else fast].",
     "--codec",
     type=click.Choice(["fast", "lucene", "sparta"]),  # sparta: the former name of fast
     metavar="[fast|lucene]",
@@ -154,17 +154,17 @@ class IndexModelArguments(ModelArguments):
     """The encoder of a command that may extend an index; None means the setting of that index."""
 
     model: str | None = option(
-        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model of the index that"
-        " grows, else the model shipped for the language].",
+        "SPARTA model: a folder, or an id of the Hugging Face hub [default: the model of the extended"
+        " index, else the model shipped for the language].",
         metavar="FOLDER|ID",
     )
     bits: int | None = option(
-        "Bits per impact [default: as in the index that grows, else as the model says, usually 8].",
+        "Bits per impact [default: as in the extended index, else as the model says, usually 8].",
         type=click.IntRange(1, 16),
     )
     query_encoder: str | None = option(
         "How queries become terms, for models whose network also encodes queries (SPLADE): network, or none,"
-        " which only tokenizes and counts each term once [default: as in the index that grows, else as the"
+        " which only tokenizes and counts each term once [default: as in the extended index, else as the"
         " model says].",
         type=click.Choice(["network", "none"]),
     )
@@ -220,19 +220,19 @@ class IndexTermArguments(TermArguments):
     """Unit and pruning of a command that may extend an index; None means the setting of that index."""
 
     unit: str | None = option(
-        f"{_UNIT} [default: as in the index that grows, else passage].", type=click.Choice(UNITS)
+        f"{_UNIT} [default: as in the extended index, else passage].", type=click.Choice(UNITS)
     )
     top_k: int | None = option(
-        "Keep only the K terms with the highest weights of each passage [default: as in the existing index,"
+        "Keep only the K terms with the highest weights of each passage [default: as in the extended index,"
         " else all].",
         type=click.IntRange(1),
     )
     min_weight: float | None = option(
-        "Drop terms with a weight below this [default: as in the index that grows, else 0].", type=Finite(0)
+        "Drop terms with a weight below this [default: as in the extended index, else 0].", type=Finite(0)
     )
     lexical_terms: bool | None = option(
         "Also index the model's lexical terms: rare words and pairs of words. --top-k and --min-weight do not"
-        " count them [default: as in the index that grows, else as the model; JSON vectors have none].",
+        " count them [default: as in the extended index, else as the model; JSON vectors have none].",
         "--lexical-terms/--no-lexical-terms",
         default=None,
     )

@@ -58,15 +58,13 @@ class _Index:
     channels: str | None = option(
         "bm25 encodes nothing and takes seconds. To add the impacts later, repeat the command with --resume"
         " and without --channels. dense also encodes vectors, in the same pass over the corpus"
-        " [default: as in the index that grows, else impact,bm25].",
+        " [default: as in the extended index, else impact,bm25].",
         type=channel_lists,
     )
     model: IndexModelArguments = group(IndexModelArguments)
     terms: IndexTermArguments = group(IndexTermArguments)
     fields: FieldArguments = group(FieldArguments)
-    language: str | None = option(
-        "Language code of the texts [default: as in the index that grows, else en]."
-    )
+    language: str | None = option("Language code of the texts [default: as in the extended index, else en].")
     append: bool = flag("Add passages to an existing index.", section="Existing index")
     overwrite: bool = flag(
         "Replace an existing index, once the new one is complete. Options that you omit have the defaults of"

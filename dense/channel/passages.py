@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,17 @@ import numpy.typing as npt
 from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
-from sparta.base.records import Passage
+from sparta.base.records import Passage, stored_title
 from sparta.data.languages import DEFAULT_LANGUAGE, Language, folded, language_of
 from sparta.data.units import context_of, is_sentence_of_passage
 from sparta.index.folder import lost_commit
 from sparta.index.generation import Generation
-from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
-from sparta.lucene.bridge import RECORDS_PER_READ, ImpactSearcher
+from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import whole_texts
 
+_RECORDS_PER_BLOCK = 128
+"""The number of records that are hashed together."""
 BLOCK_SIZE = 32 << 20
 """A block ends when its records have this many characters. So blocks of long passages fit in memory."""
 
@@ -95,7 +96,7 @@ class LivePassages(Closing):
         record_parts, sentence_parts = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         passage_numbers: dict[str, int] = {}
         passage_number_of_row: list[int] = []
-        for raws in self._raws(self.docids):
+        for raws in batched(self.lucene.records(self.docids.tolist()), _RECORDS_PER_BLOCK):
             record_parts.append(record_hashes(raws))
             if unit == "sentence":
                 records = [json.loads(raw) for raw in raws]
@@ -115,11 +116,6 @@ class LivePassages(Closing):
             hashes[in_passage] += sums[passage_of_row[in_passage]]
         return hashes
 
-    def _raws(self, docids: npt.NDArray[np.int32]) -> Iterator[list[str]]:
-        """Yield the stored records of passages, some at a time."""
-        for start in range(0, len(docids), RECORDS_PER_READ):
-            yield self.lucene.raws(docids[start : start + RECORDS_PER_READ])
-
     def blocks(
         self, docids: npt.NDArray[np.int32], *, context: bool, block_size: int = BLOCK_SIZE
     ) -> Iterator[list[Passage]]:
@@ -130,7 +126,7 @@ class LivePassages(Closing):
         """
         block: list[str] = []
         size = 0
-        for raw in chain.from_iterable(self._raws(docids)):
+        for raw in self.lucene.records(docids.tolist()):
             block.append(raw)
             size += len(raw)
             if size >= block_size:

@@ -16,7 +16,7 @@ from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
-from sparta.index.reader import IndexReader
+from sparta.index.reader import IndexReader, reopened
 from sparta.models.query_encoder import is_blank
 from sparta.search.retriever import Page
 from sparta.search.searcher import ChannelSearcher
@@ -36,6 +36,9 @@ class DenseSearcher(ChannelSearcher):
     def __init__(self, index: str | Path | IndexReader | None = None) -> None:
         super().__init__(index, DENSE, None, (DENSE,))
         self._encoded = threading.local()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return reopened, (type(self), self.reader.settings)
 
     @contextmanager
     def opened(self) -> Iterator[DenseChannel]:

@@ -7,7 +7,6 @@ first passage counts. The table stores 64-bit hashes: 12 bytes per title.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -33,7 +32,6 @@ LONGEST = 10
 """The maximum number of words in a name, as for the spans in Chain-of-Skills."""
 _FORMAT = "7"
 """The version of the cached table's format; part of the cache key, so that old tables are not read."""
-_BLOCK = 20_000  # passages that are read together
 _BASE = 0x9E3779B97F4A7C15
 _LOOK_BACK = 4
 """The number of characters before a word that are searched for the end of a sentence."""
@@ -189,20 +187,19 @@ def _read_titles(searcher: Searcher) -> tuple[npt.NDArray[np.uint64], npt.NDArra
     name_hashes, title_hashes, is_shortened, docids = array("Q"), array("Q"), array("b"), array("i")
     previous_title = None
     with searcher.reader.snapshot() as snapshot:
-        for block in itertools.batched(snapshot.lucene.in_corpus_order().tolist(), _BLOCK):
-            for docid, raw in zip(block, snapshot.lucene.raws(block), strict=True):
-                record = json.loads(raw)
-                title = record.get("title")
-                if not isinstance(title, str) or title == previous_title or record.get(KIND) == ROW:
-                    continue
-                previous_title = title
-                title_words, bare_words = words_of(title), words_of(bare_title(title))
-                for words in (title_words, bare_words) if title_words != bare_words else (title_words,):
-                    if 0 < len(words) <= LONGEST:
-                        name_hashes.append(hashed(words))
-                        title_hashes.append(hashed([title]))
-                        is_shortened.append(words != title_words)
-                        docids.append(docid)
+        in_order = snapshot.lucene.in_corpus_order().tolist()
+        for docid, record in zip(in_order, map(json.loads, snapshot.lucene.records(in_order)), strict=True):
+            title = record.get("title")
+            if not isinstance(title, str) or title == previous_title or record.get(KIND) == ROW:
+                continue
+            previous_title = title
+            title_words, bare_words = words_of(title), words_of(bare_title(title))
+            for words in (title_words, bare_words) if title_words != bare_words else (title_words,):
+                if 0 < len(words) <= LONGEST:
+                    name_hashes.append(hashed(words))
+                    title_hashes.append(hashed([title]))
+                    is_shortened.append(words != title_words)
+                    docids.append(docid)
     hash_pairs = np.stack((np.array(name_hashes, np.uint64), np.array(title_hashes, np.uint64)))
     _, first_rows = np.unique(hash_pairs, axis=1, return_index=True)  # the first passage of each page
     first_rows.sort()

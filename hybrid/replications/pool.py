@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from dense.models.bi_encoder import DenseModel
 
 DEPTH = 100
-_BLOCK = 4096
 
 
 class TaskPool:
@@ -78,14 +77,10 @@ class TaskPool:
         check_whole(generation.unit, self.index)
         self._analysis = generation.analysis
         with LivePassages.open(folder.lucene_path(generation), generation.language) as live:
-            for start in range(0, len(live), _BLOCK):
-                for raw in live.lucene.raws(live.docids[start : start + _BLOCK]):
-                    record = json.loads(raw)
-                    passage = Passage(
-                        str(record["id"]), str(record["contents"]), str(record.get("title") or "")
-                    )
-                    self.passages.append(folded(passage, self._analysis))
-                    self.pages[passage.passage_id] = page_of(passage.passage_id, record)
+            for record in map(json.loads, live.lucene.records(live.docids.tolist())):
+                passage = Passage(str(record["id"]), str(record["contents"]), str(record.get("title") or ""))
+                self.passages.append(folded(passage, self._analysis))
+                self.pages[passage.passage_id] = page_of(passage.passage_id, record)
         self._made = generation.model, generation.form, generation.analyzer
 
     @cached_property

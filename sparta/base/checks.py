@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparta.base.records import ScoredPassage
 
 MOST_THREADS = 1024
-"""The largest number of threads that index."""
+"""The highest number of indexing threads, as in `ImpactWriter.java`."""
 _MAX_GAP_FACTOR, _GAP_ALLOWANCE = 2, 1 << 16  # the numbers of a vocabulary may have gaps
 _LISTS = (
     "pass two lists: run(list(queries.values()), list(queries)) for a dictionary,"

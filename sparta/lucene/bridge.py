@@ -6,9 +6,10 @@ sparta's errors.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -41,12 +42,13 @@ from sparta.lucene.packing import (
     unpack_vectors,
 )
 
-RECORDS_PER_READ = 128
+_RECORDS_PER_READ = 128
 """Records that fit into one array of Java, which `raws` returns: 2 GiB, and a record has at most 16 MiB."""
 _ALWAYS_FITS = 2**20
 _LARGEST_INT = 2**31 - 1
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 """Java's largest int. An index holds at most this many passages, and a search needs fewer threads."""
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
+"""Java's largest float, the limit of k1."""
 
 
 class Bm25(NamedTuple):
@@ -224,14 +226,15 @@ class ImpactSearcher(Closing):
     Hits are sorted by descending score, then ascending corpus position. A score is Σ weight × impact, an
     integer: exact below 2^24, rounded to float32 above. Threads may share a searcher.
 
-    All arguments of a Java method are computed before the method is named. pyjnius keeps the receiver in the
-    method, which all searchers share: another thread could run between the two, and name its own searcher.
+    All arguments are computed before a Java method is looked up. pyjnius stores the receiver in the method
+    object, which all searchers share. Between the lookup of a method and its call, another thread could store
+    its searcher there.
 
     :param path: the index folder
     :param language: the language whose analyzer reads text queries; use the language of the index
     :param bm25: the parameters of BM25
     :raises IndexStateError: there is no index, or the index is damaged or from a newer Lucene.
-    :raises InputError: k1 is negative, or b is not between 0 and 1.
+    :raises InputError: k1 is negative or above 3.4e38, or b is not between 0 and 1.
     """
 
     def __init__(
@@ -340,6 +343,11 @@ class ImpactSearcher(Closing):
         packed = pack_integers(docids, np.int32, "docids")
         with self._reading(packed):
             return unpack_strings(_bytes(self._java.raws(packed)))
+
+    def records(self, docids: Iterable[int]) -> Iterator[str]:
+        """Yield stored records. A call of Java reads so many that their texts fit into an array of Java."""
+        for some in itertools.batched(docids, _RECORDS_PER_READ):
+            yield from self.raws(some)
 
     def positions(self, docids: Integers) -> npt.NDArray[np.int64]:
         """Return corpus positions, `(n,) int64`."""

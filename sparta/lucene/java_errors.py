@@ -94,9 +94,9 @@ def _rebuild(where: str) -> Remedy:
 
 def _causes(thrown: Any) -> list[tuple[str, str]]:
     """Return class and message of an exception and of each of its causes, the root cause last."""
-    lines = [str(line).strip() for line in thrown.stacktrace or ()]
     if thrown.classname is None:  # pyjnius itself failed
         return [("pyjnius", str(thrown))]
+    lines = [str(line).strip() for line in thrown.stacktrace or ()]
     top_exception = (str(thrown.classname), str(thrown.innermessage or ""))
     causes = [lines[i + 1].partition(": ") for i, line in enumerate(lines[:-1]) if line == "Caused by:"]
     return [top_exception, *((name, message) for name, _, message in causes)]

@@ -16,17 +16,17 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter
-from sparta.base.records import Hit, Passage, PassageRecord, Ranking
+from sparta.base.records import Hit, Passage, PassageRecord, Ranking, stored_title
 from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
 from sparta.index.reader import IndexReader, reopened
 from sparta.index.snapshot import IndexSnapshot, IndexVersion
-from sparta.lucene.bridge import RECORDS_PER_READ, Bm25
+from sparta.lucene.bridge import Bm25
 from sparta.lucene.packing import EXACT_SCORES, Hits
 from sparta.models.query_encoder import QueryTokenizer, is_blank
 from sparta.search.contexts import in_context, whole_record
-from sparta.search.retriever import Page, Retriever, hit_of
+from sparta.search.retriever import Page, Retriever
 
 IMPACT, BM25 = "impact", "bm25"
 LUCENE_CHANNELS = (IMPACT, BM25)
@@ -64,12 +64,7 @@ class ChannelSearcher(Retriever):
 
     def __reduce__(self) -> tuple[object, ...]:
         factory = cast(Callable[..., Self], type(self))
-        return reopened, (partial(factory, **self._reopening), self.reader.settings)
-
-    @property
-    def _reopening(self) -> dict[str, Any]:
-        """The arguments that create a copy, besides the reader."""
-        return {}
+        return reopened, (partial(factory, channel=self.channel), self.reader.settings)
 
     @property
     def ranking_name(self) -> str:
@@ -163,10 +158,6 @@ class Searcher(ChannelSearcher):
     ) -> None:
         super().__init__(index, channel_name(channel), bm25)
 
-    @property
-    def _reopening(self) -> dict[str, Any]:
-        return {"channel": self.channel}
-
     def beside(self, channel: str) -> Searcher:
         """Return a searcher for another channel with the same reader. Closing either searcher closes both."""
         return Searcher(self.reader, channel=channel)
@@ -241,12 +232,11 @@ class Searcher(ChannelSearcher):
             return PassageRecord.of(json.loads(raw))
 
     def live_passages(self) -> Iterator[Passage]:
-        """Yield the live passages of the index, in corpus order."""
+        """Yield the live passages of the index, in corpus order, with the texts of the corpus."""
         with self.reader.snapshot() as snapshot:
-            for docids in itertools.batched(snapshot.lucene.in_corpus_order().tolist(), RECORDS_PER_READ):
-                for record in map(json.loads, snapshot.lucene.raws(docids)):
-                    hit = hit_of(str(record["id"]), 0.0, PassageRecord.of(record))
-                    yield Passage(hit.passage_id, hit.text, hit.title)
+            docids = snapshot.lucene.in_corpus_order().tolist()
+            for record in map(json.loads, snapshot.lucene.records(docids)):
+                yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Return the passages of these docids as hits with one score.

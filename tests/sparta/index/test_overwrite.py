@@ -106,7 +106,7 @@ def test_an_overwrite_warns_of_settings_that_change_without_an_option(tmp_path, 
     caplog.clear()
     build_index(tmp_path, passages, "overwrite", german)
     vectors = tmp_path / "vectors.jsonl"
-    vectors.write_text('{"id": "a", "contents": "Der Mond", "vector": {"mond": 5}}\n')
+    vectors.write_text('{"id": "a", "contents": "Der Mond", "vector": {"moon": 5}}\n')
     build_index_from_vectors(tmp_path, [vectors], "overwrite")  # whoever made vectors chose their unit
     assert not caplog.records
 

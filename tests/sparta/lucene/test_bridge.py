@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from sparta.base.errors import InputError, JavaError
-from sparta.lucene import bridge
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from tests.sparta.lucene.collections_of_impacts import Collection, random_query
 
@@ -199,15 +198,42 @@ def test_wrong_batches(tmp_path):
             searcher.search_impacts([{"a": 1}], 0)
 
 
-def test_arguments_are_computed_before_a_java_method_is_named():
-    """pyjnius keeps the receiver in the method: meanwhile, another thread could name its own searcher."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(bridge))) if isinstance(node, ast.Call)]
-    of_java = [call for call in calls if "self._java." in ast.unparse(call.func)]
-    assert len(of_java) > 30
-    for call in of_java:
-        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-        inner = [node for argument in arguments for node in ast.walk(argument) if isinstance(node, ast.Call)]
-        assert not inner, ast.unparse(call)
+@pytest.mark.jvm
+def test_threads_read_their_own_index(tmp_path):
+    """pyjnius stores the receiver in the method object, which all searchers share."""
+    searchers = []
+    for impact in (1, 2, 3):
+        with ImpactWriter(tmp_path / str(impact)) as writer:
+            writer.add_terms(["t"])
+            writer.add(["x"], ["{}"], [f"word{impact}"], [0], [0, 1], [0], [impact])
+            writer.commit("")
+        searchers.append(ImpactSearcher(tmp_path / str(impact)))
+
+    def faults(number: int) -> list[object]:
+        impact = number % 3 + 1
+        searcher = searchers[impact - 1]
+        expected = ([impact], {"t": impact}, [impact], 1, 1)
+        read = (
+            (
+                searcher.search_impacts([{"t": 1}], 1).scores.tolist(),
+                searcher.vector(0),
+                searcher.impacts(0, ["t"]).tolist(),
+                searcher.rank_text(f"word{impact}", 0),
+                len(searcher.word_scores(f"word{impact}", [0])),
+            )
+            for _ in range(250)
+        )
+        return [values for values in read if values != expected]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(faults, range(6))) == [[]] * 6
+    finally:
+        sys.setswitchinterval(interval)
+        for searcher in searchers:
+            searcher.close()
 
 
 @pytest.mark.jvm

@@ -221,6 +221,11 @@ public final class ImpactWriter implements Closeable {
     }
   }
 
+  /** How much memory the impacts take that are not yet in a segment. */
+  long pendingBytes() {
+    return pending.bytes();
+  }
+
   /** Lets go of the folder; commits nothing. */
   @Override
   public void close() throws IOException {

@@ -59,6 +59,7 @@ class ImpactWriterTest {
     writer.addTerms(corpus.knownTerms());
     corpus.add(writer, corpus.passages.subList(400, 500), false);
     writer.rollback();
+    assertEquals(0, writer.pendingBytes());
     writer.close();
     assertEquals(200, numDocs());
     try (ImpactSearcher searcher = new ImpactSearcher(folder.toString(), "english")) {
