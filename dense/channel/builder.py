@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dense.channel.folder import Channel, ChannelFolder
+from dense.channel.folder import Channel, ChannelFolder, Kept
 from dense.channel.merging import merge_small_shards
 from dense.channel.passages import LivePassages
 from dense.models.resolve import ModelIdentity, vector_width
@@ -100,7 +100,7 @@ class ChannelBuilder:
 
     `fill` adds the missing vectors to a store (a folder of vectors), `finish` builds the search files and
     replaces the manifest. `encoded` counts the vectors that the model computed, `copied` the vectors copied
-    from other folders, `removed` the vectors removed because their passages are gone.
+    from folders outside the channel, `removed` the vectors removed because their passages are gone.
 
     :param previous: the channel to update; None builds a new channel
     :param unit: the unit of the index, such as `passage` or `sentence`
@@ -109,6 +109,7 @@ class ChannelBuilder:
     :param check: called before files are written; raises if the index was replaced
     :param reencodes: reuse no vectors of another runtime or arithmetic
     :param shard_sizes: how many vectors a new shard has
+    :param is_shared: whether an unfinished generation of the index has vectors in the folder; they stay
     """
 
     def __init__(
@@ -126,23 +127,26 @@ class ChannelBuilder:
         check: Callable[[], None] = lambda: None,
         reencodes: bool = False,
         shard_sizes: ShardSizes = SHARD_SIZES,
+        is_shared: bool = False,
     ) -> None:
         self.channel_folder, self.previous = channel_folder, previous
         self.identity, self.unit = identity, unit
         self.passages, self.hashes = passages, passages.hashes(unit)
         self.device, self.dtype = device, dtype
-        self.encoded = self.copied = self.removed = 0
+        self.encoded = self.copied = self.removed = self._moved = 0
         self._encoder: PassageEncoder | None = None
-        self._reencodes, self._shard_sizes = reencodes, shard_sizes
+        self._reencodes, self._shard_sizes, self._is_shared = reencodes, shard_sizes, is_shared
         self._language, self._check = language, check
         self._warned: set[str] = set()
         facts = {"language": folding} if folding else {}
         self.manifest = describe_vectors(identity, vector_width(identity.name), PRECISION, unit, **facts)
-        current = channel_folder.read() if channel_folder.exists() else None
+        current = channel_folder.read_if_finished(overwrite=previous is None)
+        self._serial = current.serial + 1 if current else 1
         matching_stores = stores_like(channel_folder.stores(), current, self.manifest)
         self.matching_stores = list(matching_stores.values())
         self.store = self._choose_store(
-            {n: store for n, store in matching_stores.items() if len(self._reusable(store)) == len(store)}
+            {n: store for n, store in matching_stores.items() if len(self._reusable(store)) == len(store)},
+            current,
         )
         self._arithmetic = self._stored_arithmetic()
         if self._arithmetic:
@@ -163,29 +167,24 @@ class ChannelBuilder:
         stores = [store for store in self.matching_stores if store.folder.name == current_name]
         return stores[0].arithmetic if stores and len(stores[0]) else None
 
-    def _choose_store(self, matching_stores: dict[int, VectorFolder]) -> Path:
+    def _choose_store(self, matching_stores: dict[int, VectorFolder], current: Channel | None) -> Path:
         """Return the folder that receives new vectors.
 
         The folder is the channel's current store, the newest unfinished store, or a new folder. The current
         store is not reused if most of its rows are dead, or if a shard is missing: FAISS's row numbers would
-        be wrong.
+        be wrong. An unfinished store of another generation is not reused: a merge would drop its rows.
         """
-        current_number = self.previous.store_number if self.previous else 0
+        current_number = current.store_number if current else 0
         for number, store in matching_stores.items():
-            if number == current_number and not self._has_counted_shards(store):
+            if number == current_number and current and not set(current.shards) <= set(store.numbers):
                 continue
             rows = store.rows_of(self.passages.positions, self.hashes)
             n_live = int((rows >= 0).sum())
             if number == current_number and n_live >= len(store) * (1 - _LARGEST_DEAD_SHARE):
                 return store.folder
-            if number > current_number and number == max(matching_stores):
+            if number > current_number and number == max(matching_stores) and not self._is_shared:
                 return store.folder
-        last_number = max((number for number, _ in self.channel_folder.stores()), default=0)
-        return self.channel_folder.path / f"vectors-{last_number + 1:06d}"
-
-    def _has_counted_shards(self, store: VectorFolder) -> bool:
-        """Return whether a store has all shards that the channel's manifest names."""
-        return self.previous is None or set(self.previous.shards) <= set(store.numbers)
+        return self.channel_folder.new_store()
 
     def _writer(self) -> VectorWriter:
         self._check()
@@ -259,9 +258,10 @@ class ChannelBuilder:
             source.check_rows(copied_rows)
             vectors[available] = source.take(copied_rows)
             missing &= ~available
-            # Vectors of the channel's current store only move to another file: do not count them.
-            if not self.previous or source.folder != self.channel_folder.path / self.previous.store:
+            if source not in self.matching_stores:
                 self.copied += int(available.sum())
+            elif not self.previous or source.folder.name != self.previous.store:
+                self._moved += int(available.sum())
             copied_arithmetics = source.arithmetics_of(copied_rows)
             for name in sorted(copied_arithmetics):
                 self._use_arithmetic(name or source.arithmetic)
@@ -336,9 +336,9 @@ class ChannelBuilder:
             vectors = VectorFolder(self.store, shards=merged_shards)
             rows = vectors.rows_of(self.passages.positions, self.hashes)
         n_before = self.previous.passages if self.previous else 0
-        self.removed = max(0, n_before + self.encoded + self.copied - len(rows))
+        self.removed = max(0, n_before + self.encoded + self.copied + self._moved - len(rows))
         channel = Channel(
-            serial=self.previous.serial + 1 if self.previous else self._next_serial(),
+            serial=self._serial,
             model=self.identity,
             store=self.store.name,
             shards=vectors.numbers,
@@ -355,11 +355,9 @@ class ChannelBuilder:
         if self._arithmetic:
             facts["arithmetic"] = self._arithmetic
         self.channel_folder.write(channel, {**facts, "crc32": self.channel_folder.checksums(channel)})
-        self.channel_folder.sweep(channel, keep_unfinished=self.previous is not None)
+        others: Kept = "other models" if self.previous else "channel"
+        self.channel_folder.sweep(channel, keep="all" if self._is_shared else others)
         return channel
-
-    def _next_serial(self) -> int:
-        return self.channel_folder.read().serial + 1 if self.channel_folder.exists() else 1
 
     def _with_search_files(self, channel: Channel, vectors: VectorFolder) -> Channel:
         """Build or extend the channel's FAISS file, and return the channel with its search parameters.

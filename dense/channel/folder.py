@@ -17,11 +17,12 @@ import errno
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,8 +36,11 @@ from sparta.base.errors import IndexStateError, InputError, NewerFormatError, Sp
 from sparta.base.files import atomic_write, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
+from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.shards.folder import shard_facts, shard_files
 
+Kept = Literal["channel", "other models", "all"]
 KIND = "dense-channel"
 FORMAT_VERSION = 2
 _STORE = re.compile(r"vectors-(\d{6,})")
@@ -128,6 +132,28 @@ def _model_hash(store: Path) -> str:
     return str(read_manifest(store, VECTORS_KIND, VECTORS_VERSION, fields=VECTOR_FIELDS)["model"]["sha256"])
 
 
+def _check_shard(store: Path, number: int) -> None:
+    """Read a shard; raise if it is damaged."""
+    VectorFolder(store, shards=[number]).check()
+
+
+def _is_damaged(check: Callable[[], object]) -> bool:
+    """Return whether a check raises an error of a file's content.
+
+    :raises NewerFormatError: a newer version wrote the file.
+    :raises SpartaError: the file cannot be read, which says nothing about its content.
+    """
+    try:
+        check()
+    except (NewerFormatError, StorageError):
+        raise
+    except SpartaError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _NO_FILE:
+            raise
+        return True
+    return False
+
+
 def _crc32(path: Path) -> int:
     checksum = 0
     with storage_errors(path, reading=True), path.open("rb") as stream:
@@ -151,6 +177,29 @@ class ChannelFolder:
 
     path: Path
 
+    @classmethod
+    def for_writing(cls, index: IndexFolder, generation: Generation) -> ChannelFolder:
+        """Return the folder in which a generation's channel is built; the caller holds the writer's lock.
+
+        If another folder has vectors that an interrupted command encoded, they move here for reuse.
+        """
+        newest, begun = cls(index.dense_path(generation)), cls(index.begun_path("dense", generation))
+        folder, other = (newest, begun) if newest.exists() else (begun, newest)
+        if folder != other and other.path.is_dir():
+            index.check_not_replaced()
+            folder.path.mkdir(exist_ok=True)
+            for store in other._store_paths():
+                new_store = folder.new_store()
+                shutil.rmtree(new_store, ignore_errors=True)  # a killed command may have left it without manifest
+                store.rename(new_store)
+            shutil.rmtree(other.path)
+        return folder
+
+    def new_store(self) -> Path:
+        """Return the path of a new folder of vectors."""
+        last = max((_store_number(path.name) for path in self._store_paths()), default=0)
+        return self.path / f"vectors-{last + 1:06d}"
+
     @property
     def _update_remedy(self) -> Remedy:
         return remedy("{}", Command.of("dense index", index=self.path.parent))
@@ -170,24 +219,22 @@ class ChannelFolder:
             error.remedy = self._rebuild_remedy
             raise
 
-    def is_damaged(self) -> bool:
-        """Return whether any file is damaged. An overwrite then removes the folder, else it reuses vectors.
+    def remove_damaged(self, check: Callable[[], object]) -> None:
+        """Delete each shard, and each folder of vectors, that is damaged. Whole shards stay for reuse.
 
+        :param check: called before a file is deleted
         :raises NewerFormatError: a newer version wrote the folder.
         :raises SpartaError: a file cannot be read, which says nothing about its content.
         """
-        try:
-            if self.exists():
-                self.check(self.read())
-            for _, store in self.stores():
-                store.check()
-        except (NewerFormatError, StorageError):
-            raise
-        except SpartaError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _NO_FILE:
-                raise
-            return True
-        return False
+        for store in self._store_paths():
+            if _is_damaged(partial(VectorFolder, store, shards=())):
+                check()
+                shutil.rmtree(store)
+                continue
+            for number, path in shard_files(store).items():
+                if _is_damaged(partial(_check_shard, store, number)):
+                    check()
+                    path.unlink()
 
     def exists(self) -> bool:
         """Return whether the folder holds a finished channel."""
@@ -223,6 +270,12 @@ class ChannelFolder:
                 remedy=self._rebuild_remedy,
             ) from error
         return Channel(**fields)
+
+    def read_if_finished(self, *, overwrite: bool) -> Channel | None:
+        """Return the finished channel, or None. To an overwrite, a damaged manifest means no channel."""
+        if not self.exists() or (overwrite and _is_damaged(self.read)):
+            return None
+        return self.read()
 
     def named_files(self, manifest: bytes) -> list[str]:
         """Return the files that a manifest names, relative to the folder: shards, rows and search index."""
@@ -369,14 +422,19 @@ class ChannelFolder:
                 if number not in named_shards and (number < newest or shard_facts(path).get("merged")):
                     path.unlink(missing_ok=True)
 
-    def sweep(self, channel: Channel, *, keep_unfinished: bool) -> None:
+    def sweep(self, channel: Channel, *, keep: Kept) -> None:
         """Delete all files and folders that the manifest does not name.
 
-        :param keep_unfinished: keep the vectors of other models: a later command resumes the change of model
+        :param keep: whose vectors stay: the channel's only, also those of other models (a later command
+            resumes the change of model), or all
         """
         names = {"manifest.json", channel.store, *channel.file_names}
-        if keep_unfinished:
-            names |= {path.name for path in self._store_paths() if _model_hash(path) != channel.model.sha256}
+        if keep != "channel":
+            names |= {
+                path.name
+                for path in self._store_paths()
+                if keep == "all" or _model_hash(path) != channel.model.sha256
+            }
         self.remove_left_overs(channel)
         for child in self.path.iterdir():
             if child.name in names:

@@ -36,10 +36,11 @@ class VectorPass(Closing):
     def __init__(self, index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> None:
         self.folder = IndexFolder(index)
         self._options = VectorOptions(unit=unit, language=language, dtype=dtype, precision=PRECISION)
-        previous = None
-        if (live := self.folder.state().live if self.folder.exists() else None) is not None:
+        previous, self._is_damaged = None, False
+        if (live := self.folder.state_for("overwrite").live) is not None:
             channel_folder = ChannelFolder(self.folder.dense_path(live))
-            previous = channel_folder.read() if channel_folder.exists() else None
+            previous = channel_folder.read_if_finished(overwrite=True)
+            self._is_damaged = channel_folder.exists() and previous is None
         self._identity = chosen_model(None, previous, (), language, index, overwrite=False)
         self._previous = previous
         self._encoder = PassageEncoder(self._identity, device, dtype)
@@ -93,7 +94,7 @@ class VectorPass(Closing):
             generation = self.folder.state().building
             assert generation is not None  # only jobs that build a generation encode in the same pass
             self._folding = folding_language(generation)
-            channel_folder = ChannelFolder(self.folder.dense_path(generation))
+            channel_folder = ChannelFolder.for_writing(self.folder, generation)
             manifest = describe_vectors(
                 self._identity,
                 self._encoder.width,
@@ -118,8 +119,8 @@ class VectorPass(Closing):
                 and number > (self._previous.store_number if self._previous else 0)
                 and len(reusable[number]) == len(newest)
             )
-            name = f"vectors-{number if is_unfinished else number + 1:06d}"
-            self._writer = VectorWriter(channel_folder.path / name, manifest)
+            store = newest.folder if newest is not None and is_unfinished else channel_folder.new_store()
+            self._writer = VectorWriter(store, manifest)
         return self._writer
 
     def close(self) -> None:
@@ -132,7 +133,12 @@ class VectorPass(Closing):
 
         :param reencodes: keep no vectors of another arithmetic
         """
-        report = build_dense(self.folder.path, device=self._device, dtype=self._dtype, overwrite=reencodes)
+        report = build_dense(
+            self.folder.path,
+            device=self._device,
+            dtype=self._dtype,
+            overwrite=reencodes or self._is_damaged,
+        )
         truncated, share_read = self._encoder.truncated, self._encoder.share_read
         if report.encoded or not truncated:
             truncated, share_read = report.truncated_passages, report.share_read

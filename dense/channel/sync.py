@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,17 +94,10 @@ def build_dense(
     faiss_index.choose_kind(kind or "auto", 0)
     started = time.monotonic()
     with folder.lock(), storage_errors(folder.path):
-        generation = folder.require_live()
-        channel_folder = ChannelFolder(folder.dense_path(generation))
-        is_damaged = overwrite and channel_folder.is_damaged()
-        try:
-            previous = channel_folder.read() if channel_folder.exists() else None
-        except SpartaError:
-            if not is_damaged:
-                raise
-            previous = None
-        if not is_damaged:
-            channel_folder.remove_left_overs(previous)
+        generation, building = folder.require_live(), folder.state().building
+        channel_folder = ChannelFolder.for_writing(folder, generation)
+        is_shared = building is not None and folder.dense_path(building) == channel_folder.path
+        previous = channel_folder.read_if_finished(overwrite=overwrite)
         vector_folders = [open_finished(path) for path in paths_of(vectors, "folders of vectors")]
         identity = chosen_model(
             model, previous, vector_folders, generation.language, folder.path, overwrite=overwrite
@@ -119,16 +111,18 @@ def build_dense(
             and _up_to_date(current, requested_kind, commit_of(lucene_path))
             and channel_folder.is_whole(current)
         ):
+            folder.check_not_replaced()
+            channel_folder.sweep(current, keep="all")  # a killed update may have left files
             if current.model != identity:
-                folder.check_not_replaced()
                 channel_folder.write(replace(current, model=identity))
             return DenseReport(path, current.passages, current.search.kind, identity.name, unchanged=True)
         for vector_folder in vector_folders:
             _check_vectors(vector_folder, identity, generation)
         with LivePassages.open(lucene_path, generation.analysis) as passages:
-            if is_damaged:
-                folder.check_not_replaced()
-                shutil.rmtree(channel_folder.path)
+            if overwrite:
+                channel_folder.remove_damaged(folder.check_not_replaced)
+            if previous or not channel_folder.exists():  # without its manifest, merged shards look obsolete
+                channel_folder.remove_left_overs(previous)
             builder = ChannelBuilder(
                 channel_folder,
                 current,
@@ -142,6 +136,7 @@ def build_dense(
                 check=folder.check_not_replaced,
                 reencodes=overwrite and dtype != "auto",
                 shard_sizes=shard_sizes,
+                is_shared=is_shared,
             )
             builder.fill(vector_folders, expect, advance)
             channel = builder.finish(requested_kind)

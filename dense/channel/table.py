@@ -54,10 +54,10 @@ def recommit(index: Path, number: int, segments: bytes | None) -> None:
 def is_begun(index: Path) -> bool:
     """Return whether an interrupted indexing pass has begun to encode a new dense channel."""
     folder = IndexFolder(index)
-    generation = folder.state().for_resuming.building if folder.exists() else None
+    generation = folder.state_for("overwrite").for_resuming.building
     if generation is None:
         return False
-    channel_folder = ChannelFolder(folder.dense_path(generation))
+    channel_folder = ChannelFolder(folder.begun_path("dense", generation))
     return not channel_folder.exists() and any(channel_folder.stores())
 
 

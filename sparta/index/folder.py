@@ -17,7 +17,7 @@ from sparta.base.checks import path_of
 from sparta.base.disk.locks import is_locked, lock
 from sparta.base.errors import IndexStateError, LackingError, ModelError, NewerFormatError, rebuild_index
 from sparta.base.files import TEMPORARY, is_file, refuse_links_below, storage_errors
-from sparta.base.manifest import INDEX_KIND, read_manifest, write_manifest
+from sparta.base.manifest import INDEX_KIND, MANIFEST_NAME, read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
 from sparta.index.changes import RESUME, how_to_finish, how_to_rebuild
@@ -236,12 +236,19 @@ class IndexFolder:
     def channel_path(self, channel: str, generation: Generation) -> Path:
         """Return the newest folder of another channel that is not newer than the generation.
 
-        A new generation keeps using the previous generation's channel folder, so no reader ever misses the
-        channel. Each vector belongs to a record, and searches never return vectors of deleted records.
+        A finished folder, which has a manifest, goes before a begun folder. So a new generation keeps using
+        the previous generation's channel, and no reader ever misses it. Each vector belongs to a record, and
+        searches never return vectors of deleted records.
         """
-        names = {_generation_number(path.name): path.name for path in self.path.glob(f"{channel}-*")}
-        number = max((n for n in names if 0 < n <= generation.number), default=generation.number)
-        return self.path / names.get(number, f"{channel}-{number:06d}")
+        paths = {_generation_number(path.name): path for path in self.path.glob(f"{channel}-*")}
+        numbers = [number for number in paths if 0 < number <= generation.number]
+        finished = [number for number in numbers if is_file(paths[number] / MANIFEST_NAME)]
+        number = max(finished or numbers, default=0)
+        return paths.get(number, self.begun_path(channel, generation))
+
+    def begun_path(self, channel: str, generation: Generation) -> Path:
+        """Return the folder in which an indexing pass begins another channel of a generation."""
+        return self.path / f"{channel}-{generation.number:06d}"
 
     def dense_path(self, generation: Generation) -> Path:
         """Return the path of a generation's dense channel."""
@@ -366,7 +373,12 @@ class IndexFolder:
         used_names = {
             name
             for generation in generations
-            for name in (generation.name, generation.tokenizer_name, self.dense_path(generation).name)
+            for name in (
+                generation.name,
+                generation.tokenizer_name,
+                self.dense_path(generation).name,
+                self.begun_path("dense", generation).name,
+            )
         }
         folders = [child for child in self.path.iterdir() if child.is_dir() and _OURS.fullmatch(child.name)]
         unused = [folder for folder in folders if folder.name not in used_names]

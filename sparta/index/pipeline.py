@@ -86,7 +86,7 @@ def build_index(
     find_runtime()  # missing Java fails here, before hours of encoding
     channels = str(chosen.channels or BOTH_CHANNELS)
     job = corpus_job(reader, chosen.unit or "passage", chosen.top_k, chosen.min_weight or 0.0, channels)
-    passes = _begun(folder, chosen, names)
+    passes = _begun(folder, chosen, names, mode)
     with _reporting_interrupts(folder, mode):
         report = read_newest(folder, mode, partial(_report_if_up_to_date, folder, job, mode, chosen))
         if report is None:
@@ -102,10 +102,12 @@ def build_index(
     return _with_channels(folder, report, chosen, passes, mode)
 
 
-def _begun(folder: IndexFolder, options: IndexOptions, names: Sequence[str]) -> dict[str, ChannelPass]:
-    """Return the passes that encode these channels, and those that an interrupted job has begun."""
+def _begun(
+    folder: IndexFolder, options: IndexOptions, names: Sequence[str], mode: str
+) -> dict[str, ChannelPass]:
+    """Return the passes that encode these channels, and those that the resumed build has begun."""
     unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
-    if options.resume:
+    if options.resume and mode not in GROWING:
         names = [*names, *begun_channels(folder.path)]
     device = _first_device(options)
     return begin_passes(folder.path, names, unit=unit, language=language, device=device, dtype=options.dtype)
@@ -171,7 +173,7 @@ def build_index_from_vectors(
         if requested.language is None and mode != "append" and source.language:
             chosen = replace(chosen, language=source.language)
         report = write_index(folder, source, chosen.for_writing(mode))
-    return _with_channels(folder, report, chosen, _begun(folder, chosen, names), mode)
+    return _with_channels(folder, report, chosen, _begun(folder, chosen, names, mode), mode)
 
 
 def _side_of_json(folder: IndexFolder, mode: str, *, resume: bool) -> QuerySide | None:
@@ -245,7 +247,7 @@ def update_channels(path: str | Path, options: IndexOptions) -> tuple[str, ...]:
     """
     folder, (_, names) = IndexFolder(path), split_channels(options.channels)
     missing = [name for name in names if name not in other_channels(folder.path)]
-    passes, device = _begun(folder, options, missing), _first_device(options)
+    passes, device = _begun(folder, options, missing, "update"), _first_device(options)
     return sync_channels(folder.path, device=device, dtype=options.dtype, passes=passes).behind
 
 

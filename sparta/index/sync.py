@@ -18,8 +18,9 @@ from sparta.data.readers.corpus_reader import CorpusReader, describe_skips
 from sparta.data.readers.record_reader import PartOfCorpus
 from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
+from sparta.index.channels import begun_channels, split_channels
 from sparta.index.folder import IndexFolder, no_passages
-from sparta.index.generation import codec_name
+from sparta.index.generation import IndexState, codec_name
 from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.inputs.options import IndexOptions, fields_of_index, options_to_grow
 from sparta.index.pipeline import build_index, delete_from_index, update_channels
@@ -86,8 +87,8 @@ def sync_index(
     """
     if str(corpus) == STANDARD_INPUT or not isinstance(corpus, str | Path):
         raise InputError("the corpus must be a file or a folder, because it is read twice")
-    requested = IndexOptions.of(options)
     folder = IndexFolder(path)
+    requested = _with_begun_channels(folder, IndexOptions.of(options))
     reader = requested.reader(corpus, fields_of_index(folder))
     if not folder.exists() or not has_commit(folder):
         ids = [passage.passage_id for passage in reader]
@@ -121,6 +122,16 @@ def sync_index(
     if not behind:
         behind = update_channels(path, replace(chosen, channels=requested.channels))
     return replace(differences, behind=behind, source=reader.counts.for_report())
+
+
+def _with_begun_channels(folder: IndexFolder, options: IndexOptions) -> IndexOptions:
+    """Return options that also name the channels that an interrupted first build has begun to encode."""
+    state = folder.state().for_resuming if folder.exists() else IndexState()
+    begun = begun_channels(folder.path) if state.building and not state.live else []
+    if not state.building or not begun:
+        return options
+    in_lucene, names = split_channels(options.channels or state.building.channels)
+    return replace(options, channels=[str(in_lucene), *names, *begun])
 
 
 def _differences(folder: IndexFolder, reader: CorpusReader, options: IndexOptions) -> SyncReport:

@@ -26,7 +26,7 @@ from sparta.index.build import delete_passages
 from sparta.index.folder import IndexFolder
 from sparta.neural.inputs import InputLayout
 from sparta.search.retriever import Page
-from tests.moments import at
+from tests.moments import at, ctrl_c
 from tests.programs import sparta
 
 pytestmark = pytest.mark.jvm
@@ -108,6 +108,26 @@ def test_a_lost_file_is_made_again(index: Path, model: str, name: str) -> None:
         rankings(index)
     report = build_dense(index, model, kind="hnsw")
     assert (report.encoded, report.unchanged) == (0, False)
+    assert_alike(rankings(index), wanted)
+
+
+def test_an_interrupted_overwrite_of_a_damaged_channel_keeps_model_kind_and_vectors(
+    index: Path, model: str
+) -> None:
+    build_dense(index, model, kind="hnsw", shard_sizes=EIGHT)
+    wanted, place = rankings(index), place_of(index)
+    for name in ("rows-000001.npy", "vectors-000001/shard-00003.safetensors"):
+        data = bytearray((place.path / name).read_bytes())
+        data[-1] ^= 1
+        (place.path / name).write_bytes(data)
+    with pytest.raises(KeyboardInterrupt), at("rename", "shard-*.safetensors", ctrl_c):
+        build_dense(index, overwrite=True)
+    assert place.exists()
+    with pytest.raises(SpartaError, match="1 of 4 shards are missing"):
+        rankings(index)
+    report = build_dense(index, overwrite=True)
+    lost = N - 24
+    assert (report.model, report.kind, report.encoded, report.kept) == (model, "hnsw", lost, N - lost)
     assert_alike(rankings(index), wanted)
 
 

@@ -26,7 +26,7 @@ from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
 from sparta.index.info import describe_index
 from sparta.index.inputs.options import IndexOptions
-from sparta.index.pipeline import build_index
+from sparta.index.pipeline import build_index, delete_from_index
 from sparta.index.sync import sync_index
 from sparta.runtime.processor import capabilities
 from tests.dense.channel.channels import N, done, rankings
@@ -149,6 +149,86 @@ def test_sync_adds_vectors_after_a_failure_and_after_ctrl_c(
     report = sync_index(index, longer)
     assert (report.unchanged, report.behind) == (N + 1, ())
     assert len(vectors(index)) == N + 1
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs `build_index` with Ctrl-C after the last passage and vector, before the commit that ends the job."""
+
+    def run(*arguments: Any) -> None:
+        with monkeypatch.context() as patched, pytest.raises(Interrupted):
+            patched.setattr("sparta.index.writer._complete", lambda *_: ctrl_c())
+            build_index(*arguments)
+
+    return run
+
+
+@pytest.fixture
+def small(write_jsonl: Any, tmp_path: Path) -> Path:
+    records = [{"id": "a", "text": "the moon"}, {"id": "b", "text": "an old city"}]
+    return Path(write_jsonl(tmp_path / "small.jsonl", records))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_changed_live_index_keeps_the_vectors_of_an_interrupted_overwrite(
+    corpus: Path, small: Path, tiny_model_folder: Path, interrupted: Any, tmp_path: Path
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+    build_index(index, small, options=chosen)
+    interrupted(index, corpus, "overwrite", chosen)
+    assert delete_from_index(index, ["a"]).channels[0].passages == 1
+    assert build_dense(index).unchanged
+    [report] = build_index(index, corpus, "overwrite", replace(chosen, resume=True)).channels
+    assert (report.encoded, report.copied_vectors, report.kept) == (0, 0, N)
+    assert [path.name for path in index.glob("dense-*/vectors-*")] == ["vectors-000002"]
+
+
+@pytest.mark.usefixtures("shipped")
+def test_begun_vectors_belong_to_their_overwrite(
+    corpus: Path, small: Path, tiny_model_folder: Path, interrupted: Any, write_jsonl: Any, tmp_path: Path
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+    without = replace(chosen, channels="impact,bm25")
+    build_index(index, small, options=without)
+    interrupted(index, corpus, "overwrite", chosen)
+    assert is_begun(index)
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "c", "text": "the water"}])
+    interrupted(index, more, "update", without)
+    assert not build_index(index, more, "update", replace(without, resume=True)).channels
+    restarted = Path(shutil.copytree(index, tmp_path / "restarted"))
+    assert not build_index(restarted, corpus, "overwrite", without).channels
+    assert build_index(restarted, small, "overwrite", chosen).channels[0].passages == 2
+    assert [path.name for path in restarted.glob("dense-*")] == ["dense-000004"]
+    assert build_dense(index).encoded == 3
+    anew = Path(shutil.copytree(index, tmp_path / "anew"))
+    [report] = build_index(anew, small, "overwrite", without).channels
+    assert (report.encoded, report.kept, exists(anew)) == (0, 2, True)
+    [report] = build_index(index, corpus, "overwrite", replace(without, resume=True, channels=None)).channels
+    assert (report.encoded, report.kept) == (0, N)
+    for folder in (anew, index):
+        assert [path.name for path in folder.glob("dense-*")] == ["dense-000001"]
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_sync_finishes_the_vectors_of_an_interrupted_first_build(
+    corpus: Path, tiny_model_folder: Path, interrupted: Any, tmp_path: Path, seconds: float
+) -> None:
+    chosen = options(tiny_model_folder, commit_seconds=seconds)
+    interrupted(tmp_path / "ix", corpus, "create", chosen)
+    assert sync_index(tmp_path / "ix", corpus, replace(chosen, channels=None)).behind == ()
+    assert len(vectors(tmp_path / "ix")) == N
+
+
+@pytest.mark.usefixtures("shipped")
+def test_an_overwrite_replaces_damaged_manifests(small: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder, channels="bm25,dense")
+    build_index(index, small, options=chosen)
+    for pattern in ("manifest.json", "dense-*/manifest.json"):
+        [manifest] = index.glob(pattern)
+        manifest.write_text("{broken")
+        report = build_index(index, small, "overwrite", chosen)
+        assert (report.behind, len(vectors(index))) == ((), 2)
 
 
 @pytest.mark.slow

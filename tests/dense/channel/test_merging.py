@@ -167,12 +167,14 @@ def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: 
         raise StorageError("the disk fails")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ChannelFolder, "stores", fail)
+        patched.setattr(ChannelFolder, "read", fail)
+        (folder / "manifest.json").write_text("{")
         with pytest.raises(StorageError):
-            ChannelFolder(folder).is_damaged()
+            ChannelFolder(folder).read_if_finished(overwrite=True)
+    assert ChannelFolder(folder).read_if_finished(overwrite=True) is None
     manifest = describe_vectors(ModelIdentity("m", "0"), 4, "float16", "passage")
     (folder / "vectors-000001" / "manifest.json").write_text(json.dumps(manifest))
-    assert ChannelFolder(folder).is_damaged()
+    shard = folder / "vectors-000001" / "shard-00000.safetensors"
     opened = Path.open
     for number, message in ((errno.EACCES, "no rights"), (errno.EMFILE, "limit of open files")):
 
@@ -184,4 +186,7 @@ def test_an_overwrite_deletes_only_what_is_damaged(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(Path, "open", refuse)
             with pytest.raises(StorageError, match=message):
-                ChannelFolder(folder).is_damaged()
+                ChannelFolder(folder).remove_damaged(lambda: None)
+    assert shard.read_bytes() == b"work of hours"
+    ChannelFolder(folder).remove_damaged(lambda: None)
+    assert not shard.exists()
