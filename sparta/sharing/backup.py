@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sparta.base.checks import path_of
-from sparta.base.disk.new_folders import appearing_folder
+from sparta.base.disk.new_folders import appearing_folder, check_appearing_folder
 from sparta.base.errors import IndexStateError
-from sparta.base.files import allow_open_files, atomic_write, check_new_folder, storage_errors
+from sparta.base.files import allow_open_files, atomic_write, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.index.build import as_committed
 from sparta.index.channels import OTHER_CHANNELS
@@ -78,7 +78,7 @@ def backup_index(path: str | Path, destination: str | Path) -> BackupReport:
 
 def _check_destination(folder: IndexFolder, target: Path) -> None:
     """Raise if the destination exists with content, or lies in the index."""
-    check_new_folder(target, "name a new folder")
+    check_appearing_folder(target)
     if target.resolve().is_relative_to(folder.path.resolve()):
         raise IndexStateError(
             "the backup's folder lies in the index",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparta.base.checks import path_of
-from sparta.base.disk.new_folders import appearing_folder, temporary_folder
+from sparta.base.disk.new_folders import appearing_folder, check_appearing_folder, temporary_folder
 from sparta.base.errors import (
     IndexStateError,
     InputError,
@@ -30,7 +30,7 @@ from sparta.base.errors import (
     StorageError,
     first_line_of,
 )
-from sparta.base.files import check_new_folder, refuse_links_below, storage_errors
+from sparta.base.files import refuse_links_below, storage_errors
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import IndexFolder, lasting_path
@@ -180,7 +180,7 @@ def pull(
     :raises StorageError: the folder cannot be written or read.
     """
     target = path_of(destination or repo_id.rpartition("/")[2], "a folder")
-    check_new_folder(target, "name a new folder")
+    check_appearing_folder(target)
     with hub_errors(repo_id):
         from huggingface_hub import HfApi, snapshot_download
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparta.base.disk.locks import is_abandoned, lock
-from sparta.base.files import TEMPORARY, sync_folder, temporary_name
+from sparta.base.errors import IndexStateError
+from sparta.base.files import TEMPORARY, check_new_folder, sync_folder, temporary_name
 
 _LOCK, _CONTENT = "lock", "content"
 
@@ -23,6 +25,21 @@ def remove_left_overs(folder: Path, min_seconds: float = 0) -> None:
     for path in folder.glob(TEMPORARY):
         if path.is_file() and (not min_seconds or path.stat().st_mtime < latest):
             path.unlink(missing_ok=True)
+
+
+def check_appearing_folder(target: Path) -> None:
+    """Check, before long work, that `appearing_folder` can put a folder at a path.
+
+    :raises IndexStateError: the folder holds files, or the path is a file, a link or a mount point.
+    """
+    check_new_folder(target, "name a new folder")
+    if target.is_symlink() or os.path.ismount(target):
+        inside = f", such as {target / 'NAME'}" if target.is_dir() else ""
+        raise IndexStateError(
+            f"the folder cannot replace a {'link' if target.is_symlink() else 'mount point'}",
+            where=str(target),
+            remedy=f"name a new folder{inside}",
+        )
 
 
 @contextmanager

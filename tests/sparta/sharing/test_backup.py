@@ -23,6 +23,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.index.verify import verify_index
 from sparta.sharing.backup import _copy, backup_index
+from sparta.sharing.hub import pull
 from tests.moments import watched
 
 pytestmark = pytest.mark.jvm
@@ -141,6 +142,22 @@ def test_a_wrong_destination_is_refused(tmp_path, index, place):
         backup_index(index, destination)
     assert contents(index) == files
     assert not list(tmp_path.glob(".sparta-*"))
+
+
+def test_a_link_or_mount_point_is_refused_before_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.create(tmp_path / "ix", [{"text": "moon"}], options=IndexOptions(channels="bm25")).close()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path).name == "disk")
+    monkeypatch.setattr("sparta.sharing.backup.appearing_folder", None)
+    for name, kind in (("disk", "mount point"), ("link", "link")):
+        with pytest.raises(IndexStateError, match=f"replace a {kind}") as refused:
+            backup_index(tmp_path / "ix", tmp_path / name)
+        assert str(refused.value.remedy).endswith(str(tmp_path / name / "NAME"))
+        with pytest.raises(IndexStateError, match=f"replace a {kind}"):
+            pull("me/ix", tmp_path / name)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file that fails to be read")
