@@ -15,6 +15,7 @@ import numpy as np
 from sparta.base.errors import InputError, MostOfIndexError, SpartaError, StorageError
 from sparta.base.files import storage_errors
 from sparta.base.filters import Filter
+from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 from sparta.data.readers.corpus_reader import describe_skips
@@ -74,11 +75,10 @@ def write_index(index: IndexFolder, source: Source, options: WriteOptions) -> In
         generation = open_generation()
         with _reporting_committed(index, generation, options.mode):
             try:
-                progress = write(index, generation, source, options)
+                with _freeing_space(index, generation):
+                    progress = write(index, generation, source, options)
             except BaseException as error:
                 index.check_not_replaced()
-                if isinstance(error, StorageError | OSError):
-                    _free_space(index, generation)
                 if options.mode in GROWING and not has_written(index, generation):
                     index.write_state(old_state)
                 if options.mode in GROWING and isinstance(error, InputChangedError):
@@ -154,9 +154,12 @@ def optimize_index(index: IndexFolder) -> None:
         live = index.require_live()
         with index.searcher(live) as searcher:
             user_data = searcher.user_data or ""
-        with index.writer(live) as writer:
-            writer.force_merge(1)
-            writer.commit(user_data)
+        with _freeing_space(index, live), index.writer(live) as writer:
+            with interrupt_held() as interrupted:  # a merge that is not committed is lost
+                writer.force_merge(1)
+                writer.commit(user_data)
+            if interrupted:
+                raise KeyboardInterrupt
 
 
 def kept_passages(index: IndexFolder, mode: str) -> int:
@@ -223,7 +226,7 @@ def _delete(
         stored_ids = [unit_id for unit_ids in unit_ids_by_passage.values() for unit_id in unit_ids]
         if not stored_ids:
             return len(passage_ids), 0, missing
-        with index.writer(live) as writer:
+        with _freeing_space(index, live), index.writer(live) as writer:
             deleted = writer.delete(stored_ids)
             # One commit holds the deletions and their count, so a kill cannot separate the two.
             writer.commit(replace(progress, deleted=progress.deleted + deleted).dumps())
@@ -247,10 +250,16 @@ def _count_passages(index: IndexFolder) -> int:
         return searcher.num_docs
 
 
-def _free_space(index: IndexFolder, generation: Generation) -> None:
-    """Remove the files of a writer that failed on a full disk.
+@contextmanager
+def _freeing_space(index: IndexFolder, generation: Generation) -> Iterator[None]:
+    """Remove the files of a writer that fails in the block, as on a full disk.
 
     Lucene removes them when it opens the index.
     """
-    with suppress(SpartaError), index.writer(generation):
-        pass
+    try:
+        yield
+    except (StorageError, OSError):
+        index.check_not_replaced()
+        with suppress(SpartaError), index.writer(generation):
+            pass
+        raise

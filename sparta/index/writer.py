@@ -110,10 +110,14 @@ def _complete(writer: ImpactWriter, source: Source, options: WriteOptions, progr
         raise _no_passages_error(source)
     if options.optimize:
         writer.commit(progress.dumps())  # a merge takes long, so commit all passages first
-        writer.force_merge(1)
     progress.done = True
     progress.source = source.describe()
-    writer.commit(progress.dumps())
+    with interrupt_held() as interrupted:  # a merge that is not committed is lost
+        if options.optimize:
+            writer.force_merge(1)
+        writer.commit(progress.dumps())
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _no_passages_error(source: Source) -> InputError:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,13 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, StorageError
 from sparta.data.corpus import open_corpus
-from sparta.index.build import delete_passages
+from sparta.index.build import delete_passages, optimize_index
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.jobs import Source
 from sparta.index.pipeline import build_index
+from sparta.lucene.bridge import ImpactWriter
 from tests.sparta.index.building import Doc, Stop, snapshot
 
 
@@ -86,6 +90,48 @@ def test_optimize_merges_into_one_segment(builder, docs):
     assert builder.contents() == made
     lucene = builder.folder.lucene_path(builder.folder.state().live)
     assert len(list(lucene.glob("_*.si"))) == 1
+
+
+def test_ctrl_c_in_a_merge_waits_for_its_commit(builder, docs, monkeypatch):
+    """A repeated command does not merge again."""
+    merges, merge = [], ImpactWriter.force_merge
+
+    def interrupted(writer, segments):
+        merge(writer, segments)
+        merges.append(segments)
+        signal.raise_signal(signal.SIGINT)
+
+    def segments():
+        return len(list(builder.folder.lucene_path(builder.folder.state().searchable).glob("_*.si")))
+
+    monkeypatch.setattr(ImpactWriter, "force_merge", interrupted)
+    source = builder.source(docs("a", 20))
+    with pytest.raises(KeyboardInterrupt):
+        builder.write(source, commit_seconds=0, optimize=True)
+    assert (segments(), builder.progress().done, builder.folder.state().live) == (1, True, None)
+    assert builder.write(source, resume=True, optimize=True).documents == 20
+    assert builder.folder.state().live.complete
+    builder.write(builder.source(docs("b", 3), name="b"), "append")
+    with pytest.raises(KeyboardInterrupt):
+        optimize_index(builder.folder)
+    assert (segments(), len(merges)) == (1, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_a_merge_on_a_full_disk_leaves_no_files(builder, docs):
+    for number in range(3):
+        mode = "append" if number else "create"
+        builder.write(builder.source(docs(f"{number}x", 200), name=str(number)), mode)
+    lucene = builder.folder.lucene_path(builder.folder.require_live())
+    sizes = {path.name: path.stat().st_size for path in lucene.iterdir()}
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes.values()), usual[1]))
+    try:
+        with pytest.raises(StorageError):
+            optimize_index(builder.folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert {path.name: path.stat().st_size for path in lucene.iterdir()} == sizes
 
 
 def test_unknown_mode(builder, docs):
