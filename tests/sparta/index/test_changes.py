@@ -125,6 +125,16 @@ def test_a_build_that_continues_in_another_arithmetic_warns(
     assert not caplog.records
 
 
+def test_an_append_killed_before_it_wrote_is_no_change(index: Path, write: Callable[..., Path]) -> None:
+    first, second = write("a"), write("b")
+    killed_before_it_wrote(index, second, "append")
+    assert build_index(index, first, options=OPTIONS).unchanged
+    build_index(index, second, "append", OPTIONS)
+    killed_before_it_wrote(index, write("c"), "append")
+    with pytest.raises(IndexStateError, match="was changed afterwards by an earlier append or update"):
+        build_index(index, first, options=OPTIONS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_a_job_killed_before_it_wrote_leaves_a_whole_index(
