@@ -165,7 +165,8 @@ def writing(folder: Path) -> Iterator[None]:
 
     :raises IndexStateError: another process holds the lock, or the folder has other files.
     """
-    if not _is_new(folder) and not (folder / MANIFEST_NAME).is_file():
+    is_file = folder.exists() and not folder.is_dir()
+    if is_file or (not _is_new(folder) and not (folder / MANIFEST_NAME).is_file()):
         raise folder_in_use(folder, resumable=False)
     make_folder(folder)
     with ExitStack() as stack:
@@ -233,7 +234,17 @@ def open_output(
     if before and now and before != now:
         logger.warning("%s: earlier shards were encoded with %s, the rest with %s", folder, before, now)
     remove_left_overs(folder)
-    return shard_files(folder)
+    shards = shard_files(folder)
+    if existing.get("complete") and _lacks_shards(existing, shards.values()):
+        write_manifest(folder, {**existing, "complete": False})
+    return shards
+
+
+def _lacks_shards(manifest: Mapping[str, Any], shards: Iterable[Path]) -> bool:
+    """Return whether shards of a complete encoding are missing."""
+    counts = manifest.get("counts", {})
+    passages = counts.get("encoded", 0) + counts.get("kept", 0)
+    return sum(int(shard_facts(path)["count"]) for path in shards) < int(passages)
 
 
 def check_finished(folder: Path, manifest: Mapping[str, Any], command: str) -> None:

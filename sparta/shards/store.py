@@ -17,6 +17,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import atomic_write, refuse_links
 from sparta.base.manifest import check_fields, read_manifest, shortened
 from sparta.base.records import Passage
+from sparta.base.remedies import Option, remedy
 from sparta.data.units import UNIT
 from sparta.models.prune import SparseRows
 from sparta.models.query_encoder import MODEL_FIELDS
@@ -246,5 +247,9 @@ def _check_whole(series: Sequence[tuple[Path, dict[str, Any]]], passages: int, w
         raise InputError(
             f"the shards lack passages: the corpus has {passages}, but a gap follows the first {position}",
             where=where,
-            remedy="name the output folders of all machines that encoded the corpus",
+            remedy=remedy(
+                "name the output folders of all machines that encoded the corpus;"
+                " if files are missing, repeat the sparta encode command with {}",
+                Option("resume", True),
+            ),
         )

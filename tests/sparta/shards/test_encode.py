@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparta.base.errors import IndexStateError, InputError
+from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.base.remedies import Option
 from sparta.shards.folder import shard_files, writing
 from sparta.shards.store import ShardFolder, read_shard, read_shards
-from tests.moments import at
+from tests.moments import at, ctrl_c
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -144,6 +144,22 @@ def test_any_missing_shard_is_made_again(encode, encoded):
     encode("out", resume=True)
     assert [call["passages"][0].passage_id for _, call in encoded] == ["p0", "p21", "p42"]
     assert contents(folder) == whole
+
+
+def test_a_finished_folder_that_lost_a_shard_is_unfinished_until_it_is_resumed(encode):
+    folder, _ = encode("out")
+    (folder / SHARDS[1]).unlink()
+    with pytest.raises(InputError, match="the shards lack passages") as lacking:
+        list(read_shards([folder]))
+    assert lacking.value.remedy.for_command_line().endswith("repeat the sparta encode command with --resume")
+    with pytest.raises(Interrupted), at("rename", "shard-*.safetensors", ctrl_c):
+        encode("out", resume=True)
+    with pytest.raises(InputError, match="the encoding in this folder is unfinished"):
+        list(read_shards([folder]))
+    encode("out", resume=True)
+    assert len(list(read_shards([folder]))) == len(SHARDS)
+    with pytest.raises(IndexStateError, match="already contains files"):
+        encode(f"out/{SHARDS[1]}")
 
 
 def test_a_process_killed_before_its_first_shard(encode):
