@@ -18,6 +18,7 @@ from dense.channel.sync import DenseReport, build_dense, chosen_model
 from dense.search.store import Floats, Hashes, Rows, VectorWriter, describe_vectors
 from sparta.base.closing import Closing
 from sparta.base.records import Passage
+from sparta.base.remedies import Command, Option, remedy
 from sparta.data.languages import folded, language_of
 from sparta.index.folder import IndexFolder
 
@@ -41,7 +42,12 @@ class VectorPass(Closing):
             channel_folder = ChannelFolder(self.folder.dense_path(live))
             previous = channel_folder.read_if_finished(overwrite=True)
             self._is_damaged = channel_folder.exists() and previous is None
-        self._identity = chosen_model(None, previous, (), language, index, overwrite=False)
+        advice = remedy(
+            "leave dense out of {}, then run: {}",
+            Option("channels"),
+            Command.of("dense index", overwrite=previous is not None, model="FOLDER", index=index),
+        )
+        self._identity = chosen_model(None, previous, (), language, index, overwrite=False, advice=advice)
         self._previous = previous
         self._encoder = PassageEncoder(self._identity, device, dtype)
         self._device, self._dtype = device, dtype

@@ -19,7 +19,7 @@ from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaEr
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.base.records import Advance
-from sparta.base.remedies import Command, Option, remedy
+from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.base.renames import renamed_fields
 from sparta.data.languages import is_folded_alike
 from sparta.data.units import options_of_unit
@@ -170,12 +170,14 @@ def chosen_model(
     index: Path,
     *,
     overwrite: bool,
+    advice: Remedy | None = None,
 ) -> ModelIdentity:
     """Return the model to encode with: the named model, the channel's, the vectors', or the shipped model.
 
     The channel's model is not the default after a rebuild in a language for which it does not ship.
 
     :param name: the model that the caller named, or None
+    :param advice: says how to name a model for a new channel; None means with `--model`
     :raises IndexStateError: the channel has another model, and `overwrite` is false.
     :raises ModelError: no model is named, and none ships for the language.
     """
@@ -187,11 +189,14 @@ def chosen_model(
         languages = languages_of(default.name)
         default = None if languages and language not in languages else default
     model_name = name or (default.name if default else None)
+    if previous and advice is None:
+        rebuild = Command.of("dense index", overwrite=True, model="FOLDER", index=index)
+        advice = remedy("name the model of the new vectors: {}", rebuild)
     try:
         if name is None and default and not overwrite:
             identity = find_dense_model(default)
         else:
-            identity = identify(model_for(model_name, language, "dense"))
+            identity = identify(model_for(model_name, language, "dense", advice))
     except ModelError as error:
         if name is None and model_name is not None:
             error.remedy = find_or_replace_model(index)

@@ -245,13 +245,16 @@ _DESCRIPTIONS = {
 }
 
 
-def no_model(language: str, kind: Kind = "model", option: str = "") -> ModelError:
+def no_model(
+    language: str, kind: Kind = "model", option: str = "", advice: Remedy | None = None
+) -> ModelError:
     """Return the error for a language without a model: none is shipped, or it is not installed.
 
     :param option: the option that names a model of this kind, if it differs from the kind's usual option
+    :param advice: says how to name a model, if an option is not enough
     """
     description, usual_option = _DESCRIPTIONS[kind]
-    advice = remedy("name a model with {}", Option(option or usual_option))
+    advice = advice or remedy("name a model with {}", Option(option or usual_option))
     if name := getattr(language_of(language), kind):
         return ModelError(
             f"the {description} {name} for the language {language!r} is not installed",
@@ -260,14 +263,17 @@ def no_model(language: str, kind: Kind = "model", option: str = "") -> ModelErro
     return ModelError(f"sparta ships no {description} for the language {language!r}", remedy=advice)
 
 
-def model_for(name: str | None, language: str, kind: Kind = "model") -> str | None:
+def model_for(
+    name: str | None, language: str, kind: Kind = "model", advice: Remedy | None = None
+) -> str | None:
     """Return the named model, or the shipped model for a language; None means the default model.
 
+    :param advice: says how to name a model, if the kind's usual option is not enough
     :raises ModelError: no model is shipped for the language, or the model is not installed.
     """
     chosen_name = name or shipped_for(language, kind)
     if chosen_name is None:
-        raise no_model(language, kind)
+        raise no_model(language, kind, advice=advice)
     return name if chosen_name == default_name(kind) else chosen_name
 
 

@@ -292,6 +292,8 @@ def test_another_language_does_not_keep_the_dense_model_of_the_first(
     report = build_index(tmp_path / "ix", corpus, "overwrite", other)
     assert report.behind == ("dense",)
     assert "sparta ships no dense model for the language 'de'" in caplog.text
+    assert f"dense index --overwrite --model FOLDER --index {tmp_path / 'ix'}" in caplog.text
+    assert caplog.text.count("--model") == 1
     caplog.clear()
     build_dense(tmp_path / "ix", str(model), overwrite=True)  # as a user who names the model
     more = write_jsonl(tmp_path / "more.jsonl", [{"id": "more", "text": "an old city"}])
@@ -342,6 +344,8 @@ def test_a_language_without_dense_model_fails_first(
     command = ("index", "--corpus", corpus, "--model", tiny_model_folder, "--language", "de")
     result = sparta(*command, "--channels", CHANNELS, "--index", tmp_path / "ix")
     assert result.exit_code
+    command = f"dense index --model FOLDER --index {tmp_path / 'ix'}"
+    assert f"leave dense out of --channels, then run: {command}" in result.output
     assert not (tmp_path / "ix").exists()
 
 
