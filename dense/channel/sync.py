@@ -15,7 +15,7 @@ from dense.search import faiss_index
 from dense.search.faiss_index import Parameters
 from dense.search.store import VectorFolder, open_finished
 from sparta.base.checks import paths_of
-from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaError
+from sparta.base.errors import IndexStateError, InputError, Interrupted, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.files import storage_errors
 from sparta.base.records import Advance
@@ -88,6 +88,7 @@ def build_dense(
     :param shard_sizes: how many vectors each new shard has, and so what a crash loses
     :raises IndexStateError: no finished index, another model than the channel's, another process writing.
     :raises InputError: vectors of another model, unit or index, damaged or not finite; unknown kind.
+    :raises Interrupted: on Ctrl-C; the written vectors stay.
     """
     folder = IndexFolder(index)
     folder.require_live()  # fails before the lock creates a folder
@@ -139,7 +140,10 @@ def build_dense(
                 is_shared=is_shared,
             )
             builder.fill(vector_folders, expect, advance)
-            channel = builder.finish(requested_kind)
+            try:
+                channel = builder.finish(requested_kind)
+            except KeyboardInterrupt:
+                raise Interrupted(len(passages), "vector") from None
         return DenseReport(
             path,
             channel.passages,

@@ -153,12 +153,13 @@ def test_sync_adds_vectors_after_a_failure_and_after_ctrl_c(
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Runs `build_index` with Ctrl-C after the last passage and vector, before the commit that ends the job."""
+    """Runs `build_index` with Ctrl-C after the last passage and vector, before the last commit."""
 
     def run(*arguments: Any) -> None:
-        with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        with monkeypatch.context() as patched:
             patched.setattr("sparta.index.writer._complete", lambda *_: ctrl_c())
-            build_index(*arguments)
+            with pytest.raises(Interrupted):
+                build_index(*arguments)
 
     return run
 
@@ -221,7 +222,9 @@ def test_a_sync_finishes_the_vectors_of_an_interrupted_first_build(
 
 
 @pytest.mark.usefixtures("shipped")
-def test_an_overwrite_replaces_damaged_manifests(small: Path, tiny_model_folder: Path, tmp_path: Path) -> None:
+def test_an_overwrite_replaces_damaged_manifests(
+    small: Path, tiny_model_folder: Path, tmp_path: Path
+) -> None:
     index, chosen = tmp_path / "ix", options(tiny_model_folder, channels="bm25,dense")
     build_index(index, small, options=chosen)
     for pattern in ("manifest.json", "dense-*/manifest.json"):

@@ -13,7 +13,8 @@ from dense.channel.builder import ShardSizes
 from dense.channel.encode import VectorOptions, encode_vectors
 from dense.channel.sync import build_dense
 from dense.search.store import VectorFolder
-from tests.moments import watched
+from sparta.base.errors import Interrupted
+from tests.moments import at, ctrl_c, watched
 from tests.programs import sparta
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.jvm]
@@ -44,6 +45,13 @@ def test_progress_comes_batch_by_batch_and_work_is_kept_on_the_way(
     assert written == expected
     assert sums == list(itertools.accumulate(written)), "work is told of when it is done"
     assert report.encoded == sum(steps) == 50
+
+
+def test_ctrl_c_after_the_last_vector_says_what_is_kept(index: Path, model: Path) -> None:
+    with pytest.raises(Interrupted) as stopped, at("rename", "rows-*.npy", ctrl_c):
+        build_dense(index, str(model))
+    assert (stopped.value.kept, stopped.value.unit) == (50, "vector")
+    assert build_dense(index, str(model)).encoded == 0
 
 
 def test_what_is_not_read_of_long_passages_is_told(
