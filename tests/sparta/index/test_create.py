@@ -125,7 +125,7 @@ def test_a_merge_on_a_full_disk_leaves_no_files(builder, docs):
     lucene = builder.folder.lucene_path(builder.folder.require_live())
     sizes = {path.name: path.stat().st_size for path in lucene.iterdir()}
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes.values()), usual[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes.values()) // 2, usual[1]))
     try:
         with pytest.raises(StorageError):
             optimize_index(builder.folder)
