@@ -190,9 +190,7 @@ class ChannelFolder:
             folder.path.mkdir(exist_ok=True)
             for store in other._store_paths():
                 new_store = folder.new_store()
-                shutil.rmtree(
-                    new_store, ignore_errors=True
-                )  # a killed command may have left it without manifest
+                shutil.rmtree(new_store, ignore_errors=True)  # a killed command left it without a manifest
                 store.rename(new_store)
             shutil.rmtree(other.path)
         return folder

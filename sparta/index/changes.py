@@ -141,7 +141,7 @@ def changed_by(generation: Generation, progress: Progress) -> str:
     if generation.job.grows and not is_unwritten:
         changes.append(f"the {job_name(generation.job)}")
         changes[0] += "" if is_whole(generation, done=progress.done) else ", which was interrupted"
-    elif progress.next_position > progress.consumed:  # only a first job starts at position 0
+    elif is_unwritten and progress.next_position > progress.consumed:  # only a first job starts at position 0
         changes.append("an earlier append or update")
     if progress.deleted:
         changes.append("sparta delete")

@@ -36,7 +36,7 @@ def check_appearing_folder(target: Path) -> None:
     if target.is_symlink() or os.path.ismount(target):
         inside = f", such as {target / 'NAME'}" if target.is_dir() else ""
         raise IndexStateError(
-            f"the folder cannot replace a {'link' if target.is_symlink() else 'mount point'}",
+            f"the path is a {'link' if target.is_symlink() else 'mount point'}, which no folder can replace",
             where=str(target),
             remedy=f"name a new folder{inside}",
         )

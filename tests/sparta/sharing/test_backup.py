@@ -153,10 +153,10 @@ def test_a_link_or_mount_point_is_refused_before_the_copy(
     monkeypatch.setattr("os.path.ismount", lambda path: Path(path).name == "disk")
     monkeypatch.setattr("sparta.sharing.backup.appearing_folder", None)
     for name, kind in (("disk", "mount point"), ("link", "link")):
-        with pytest.raises(IndexStateError, match=f"replace a {kind}") as refused:
+        with pytest.raises(IndexStateError, match=f"is a {kind}, which") as refused:
             backup_index(tmp_path / "ix", tmp_path / name)
         assert str(refused.value.remedy).endswith(str(tmp_path / name / "NAME"))
-        with pytest.raises(IndexStateError, match=f"replace a {kind}"):
+        with pytest.raises(IndexStateError, match=f"is a {kind}, which"):
             pull("me/ix", tmp_path / name)
 
 
