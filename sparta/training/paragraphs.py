@@ -20,7 +20,7 @@ from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import form_of, read_records
-from sparta.training.known import KnownAnswers, whole_and_truncated
+from sparta.training.known import KnownAnswers, keys_of, whole_and_truncated
 from sparta.training.options import TRAIN_LENGTH
 
 logger = logging.getLogger(__name__)
@@ -241,13 +241,33 @@ def open_set(
     path, factor = name_and_weight(str(name), "FILE")
     known = KnownAnswers(language)
     paragraphs = tuple(read_paragraphs(Path(path), layout, longest=longest, language=language, known=known))
-    if len(paragraphs) < batch_size:
+    if (different := len(distinct(paragraphs))) < batch_size:
         raise InputError(
-            f"a batch needs at least {batch_size} different texts, found {len(paragraphs)}",
+            f"a batch needs at least {batch_size} different texts, found {different}",
             where=path,
             remedy=remedy("add pairs, or set a smaller {}", Option("batch_size")),
         )
     return ParagraphSet(f"{Path(path).name}/{layout}", paragraphs, factor, batch_size, known=known)
+
+
+def distinct(paragraphs: Sequence[Paragraph], others: Iterable[Paragraph] = ()) -> tuple[Paragraph, ...]:
+    """Return the paragraphs in order, without those that equal another paragraph.
+
+    Of equal paragraphs, those with questions stay; if none has questions, the first paragraph stays.
+
+    :param others: further paragraphs; a paragraph that equals one of them is dropped, even with questions
+    """
+    keys = [keys_of(paragraph.whole()) for paragraph in paragraphs]
+    keys_of_others = {key for paragraph in others for key in keys_of(paragraph.whole())}
+    seen, different = set(keys_of_others), []
+    for paragraph, paragraph_keys in zip(paragraphs, keys, strict=True):
+        if paragraph.questions:
+            seen.update(paragraph_keys)
+    for paragraph, paragraph_keys in zip(paragraphs, keys, strict=True):
+        if not (keys_of_others if paragraph.questions else seen).intersection(paragraph_keys):
+            different.append(paragraph)
+            seen.update(paragraph_keys)
+    return tuple(different)
 
 
 def read_paragraphs(
@@ -524,7 +544,8 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 
     A set gives at most about a tenth of its questions and at most about `questions`. A set that would lose
     all its questions gives none. The paragraphs that a set keeps are the distractors of those that it gives.
-    If there are dev sets, they validate, and the other sets are not split.
+    Equal paragraphs of both count once. If there are dev sets, they validate, and the other sets are not
+    split.
 
     Questions of the validation are removed from the training. A training set that would lose all its
     questions keeps them, and the validation loses them.
@@ -560,7 +581,15 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
     unseen = [data.without(_questions_of(trained)) for data in validation]
     if held_out and not any(data.n_questions for data in unseen):
         logger.warning("no question is left for validation: all are also training questions")
-    return trained, [data for data in unseen if data.n_questions]
+    return trained, [
+        replace(
+            data,
+            paragraphs=distinct(data.paragraphs),
+            distractors=distinct(data.distractors, data.paragraphs),
+        )
+        for data in unseen
+        if data.n_questions
+    ]
 
 
 def _questions_of(sets: Iterable[ParagraphSet]) -> Set[str]:

@@ -65,6 +65,31 @@ def test_distractors_come_from_the_set_that_was_split() -> None:
     assert [data.distractors for data in validation] == [data.paragraphs for data in training[1:]]
 
 
+def test_a_text_is_ranked_once_even_if_many_questions_list_it(
+    write_jsonl: WriteJsonl, tmp_path: Path
+) -> None:
+    numbers = range(40)
+    lines = [
+        {
+            "question": f"q{i}",
+            "positive": f"text {i}",
+            "negative": [f"text {j}" for j in numbers[max(0, i - 4) : i + 5] if j != i],
+        }
+        for i in numbers
+    ]
+    path = write_jsonl(tmp_path / "p.jsonl", lines)
+    data = open_set(path, "passages", 40)
+    [training], [validation] = hold_out([data], 4)
+    columns = [one.text for one in (*validation.paragraphs, *validation.distractors)]
+    assert len(columns) == len(set(columns)) == 40
+    assert questions([validation]) == {"q36", "q37", "q38", "q39"}
+    assert len(training.paragraphs) > 40, "a question keeps its negatives in the training"
+    [dev] = hold_out([replace(data, dev=True)], 4)[1]
+    assert len(dev.paragraphs) == 40
+    with pytest.raises(InputError, match="at least 41 different texts, found 40"):
+        open_set(path, "passages", 41)
+
+
 def test_a_right_passage_is_known_whole_and_truncated() -> None:
     known = KnownAnswers()
     known.add_record({"question": "q", "positive": "a b c d"}, 3)
