@@ -32,7 +32,8 @@ def mine(data: ParagraphSet, score: Scorer, depth: int = 8, *, above: float = 0.
     """Return the set with hard negatives: paragraphs that rank high for another paragraph's questions.
 
     A hard negative is not a right passage for such a question, according to paragraphs or file, and contains
-    no answer. Of equal passages, only the first becomes a hard negative.
+    no answer. Of equal passages, the first with questions is preferred, because its questions join the batch;
+    the others are no hard negatives.
 
     :param score: returns `(n_questions, n_paragraphs)` scores of some questions.
     :param depth: the number of hard negatives per paragraph, over all its questions.
@@ -90,7 +91,8 @@ class _Excluded:
     """The paragraphs that must not become a paragraph's negatives.
 
     These are right passages, passages with the same text, and passages that contain an answer to one of the
-    paragraph's questions by DPR's rule. `repeated` are the paragraphs that equal an earlier paragraph.
+    paragraph's questions by DPR's rule. `repeated` are the paragraphs that another, equal paragraph
+    represents: the first with questions, or else the first.
     """
 
     def __init__(self, data: ParagraphSet) -> None:
@@ -100,7 +102,8 @@ class _Excluded:
         paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}
         self.repeated: list[int] = []
-        for i, (paragraph, paragraph_keys) in enumerate(zip(data.paragraphs, keys, strict=True)):
+        for i in sorted(range(len(keys)), key=lambda i: not data.paragraphs[i].questions):
+            paragraph, paragraph_keys = data.paragraphs[i], keys[i]
             if not paragraphs_by_key.keys().isdisjoint(paragraph_keys):
                 self.repeated.append(i)
             for key in paragraph_keys:

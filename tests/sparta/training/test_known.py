@@ -51,6 +51,19 @@ def negatives_of(one: ParagraphSet, number: int) -> set[str]:
     return {one.paragraphs[i].text for i in one.hard_negatives[number]}
 
 
+def test_mining_prefers_the_copy_with_questions(tmp_path: Path) -> None:
+    """Its questions join the batch with it; a copy brings only its text."""
+    data = dpr_set(
+        tmp_path,
+        record("q1", passage("a"), hard_negative_ctxs=[passage("b")]),
+        record("q2", passage("b")),
+        record("q3", passage("c"), hard_negative_ctxs=[passage("b")]),
+    )
+    assert [p.text for p in data.paragraphs] == ["a", "b", "b", "c", "b"]
+    mined = mine(data, lambda questions: np.ones((len(questions), 5), np.float32))
+    assert mined.hard_negatives[0] == (2, 3)
+
+
 def test_mined_negatives_are_no_gold_passages_and_hold_no_answer(multi_hop: ParagraphSet) -> None:
     n = len(multi_hop.paragraphs)
     mined = mine(multi_hop, lambda questions: np.tile(np.arange(n, 0, -1, np.float32), (len(questions), 1)))
