@@ -21,6 +21,7 @@ from sparta.data.jsonlist import json_list
 from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
+from sparta.data.units import check_whole
 from sparta.search.searcher import BM25, Searcher
 from sparta.training.formats import DPR_FORM, dpr_object, passage_in_file
 from sparta.training.known import Key, KnownAnswers, keys_of
@@ -157,10 +158,13 @@ def mine_index(
     among the channel's first `depth` that hold no answer and have no positive's text (P1 with channel bm25,
     P2 with dense). Questions without a positive are left out.
 
-    :raises InputError: no question has a positive, or the output is not named .json or .json.gz.
+    :raises InputError: no question has a positive, the output is not named .json or .json.gz, or the index is
+        of sentences or chunks and a question has positives or judged passages.
     """
     with Miner.writing(index, output, options) as miner:
         for block in batched(questions, QUESTIONS_AT_ONCE):
+            if any(question.positives or question.judged for question in block):
+                miner.check_whole()
             for question, positives, hits in miner.ranked(block):
                 miner.write(question, positives, hits)
             options.advance(len(block))
@@ -202,6 +206,10 @@ class Miner:
             lexical = stack.enter_context(Searcher(index, channel=BM25))
             ranked = lexical if channel == BM25 else stack.enter_context(open_channel(index, channel))
             yield cls(lexical, ranked, stack.enter_context(json_list_writer(output)), options)
+
+    def check_whole(self) -> None:
+        """Raise if the index is of pieces of passages: pieces of a right passage would be its negatives."""
+        check_whole(self.lexical.unit, self.lexical.reader.folder.path)
 
     def write(
         self,

@@ -56,7 +56,7 @@ def train_in_two_stages(
 
     :param recipe: its `steps` are the steps of each stage
     :param only_p2: use P2 alone even with a single set
-    :param collection: the passages that the paper's P2 comes from, such as all passages of an index
+    :param collection: the whole passages that the paper's P2 comes from, such as all passages of an index
     :param command: the command that the card shows; empty shows the recipe
     """
     output = check_output(output, resume=resume)

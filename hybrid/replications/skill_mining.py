@@ -51,10 +51,11 @@ def mine_skill(
 
     :param files: files for `read_skill_sets`; they name passages of `texts`, or without `texts`, passages of
         the index
-    :raises InputError: the channel dense has no model, a file has no examples of the skill, or the output's
-        name does not end like DPR's JSON
+    :raises InputError: the channel dense has no model, a file has no examples of the skill, the output's
+        name does not end like DPR's JSON, or the index is of sentences or chunks
     """
     with Miner.writing(index, output, options) as miner:
+        miner.check_whole()
         index_passages = miner.lexical.live_passages if not texts else None
         sets = read_skill_sets([SkillFile(skill, path) for path in files], texts, named=index_passages)
         search = _search(miner.searcher, skill, model)

@@ -127,7 +127,7 @@ def check_whole(unit: str, index: Path) -> None:
     """Raise InputError if the units of an index are pieces of passages."""
     if is_cut(unit):
         raise InputError(
-            f"the index must be of whole passages, but is of {unit_noun(unit)}s",
+            f"expected an index of whole passages, found an index of {unit_noun(unit)}s",
             where=str(index),
             remedy=remedy("build an index without {}", options_of_unit(unit)),
         )

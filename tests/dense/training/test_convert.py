@@ -150,7 +150,7 @@ def test_an_index_of_pieces_gives_no_negatives(pairs: Path, encoder: str, tmp_pa
     usual = ["train", "--pairs", pairs, "--batch-size", 4, "--encoder", encoder, "--output", tmp_path / "out"]
     refused = dense(*usual, "--two-stages", "--index", tmp_path / "ix")
     assert refused.exit_code == 2
-    assert "the index must be of whole passages, but is of sentences" in refused.output
+    assert "expected an index of whole passages, found an index of sentences" in refused.output
     assert "--unit sentence" in refused.output
     assert not (tmp_path / "out").exists()
 

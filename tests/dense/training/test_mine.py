@@ -15,6 +15,7 @@ import torch
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.training.mining import questions_of_dpr
+from sparta import Index, IndexOptions
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.search.searcher import Searcher
@@ -250,6 +251,21 @@ def test_what_cannot_be_mined(
     assert result.exit_code == 2
     assert message in result.output
     assert not (tmp_path / output).exists()
+
+
+def test_sentences_of_a_right_passage_are_no_negatives(questions: Path, tmp_path: Path) -> None:
+    """An index of sentences is mined for questions with answers only: their positive is a sentence."""
+    passages = [{"id": i, "text": text} for i, text in PASSAGES.items()]
+    options = IndexOptions(channels="bm25", unit="sentence")
+    Index.create(tmp_path / "index", passages, options=options).close()
+    first, _ = mined(tmp_path / "index", questions, tmp_path / "p1.json")
+    assert ids(first["positive_ctxs"]) == ["google#0"]
+    for skill in ("single", "expanded"):
+        names = ["--dataset", tmp_path / "p1.json", "--output", tmp_path / "p2.json"]
+        result = dense("mine", "--index", tmp_path / "index", "--skill", skill, *names)
+        assert result.exit_code == 2
+        assert "expected an index of whole passages, found an index of sentences" in result.output
+        assert not (tmp_path / "p2.json").exists()
 
 
 def test_one_answer_by_itself_is_no_list_of_letters(tmp_path: Path) -> None:
