@@ -58,11 +58,15 @@ class QueryNetwork:
     def __init__(self, tokenizer: Tokenizer, config: SpartaConfig, encode: Encode) -> None:
         self._tokenizer, self._encode = tokenizer, encode
         self.longest_query = config.layout.max_length - 2
+        numbers = set(tokenizer.get_vocab().values())
+        self._size = max(numbers) + 1
+        self._gaps = [i for i in range(self._size) if i not in numbers]
 
     def weights(self, texts: Sequence[str]) -> Floats:
         """Return the weight of each term of the vocabulary for each text, `(n, vocabulary) float32`.
 
-        A text longer than the network's input is cut, with a warning.
+        A term embedding without a wordpiece, as in a padded model, has weight 0. A text longer than the
+        network's input is cut, with a warning.
         """
         weights, longest = self._read(texts)
         if longest > self.longest_query:
@@ -76,7 +80,10 @@ class QueryNetwork:
         first, last = special_frame(self._tokenizer)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         frames = [[first, *encoding.ids[: self.longest_query], last] for encoding in encodings]
-        return self._encode(texts, frames), max((len(encoding.ids) for encoding in encodings), default=0)
+        weights = self._encode(texts, frames)
+        weights[:, self._size :] = 0
+        weights[:, self._gaps] = 0
+        return weights, max((len(encoding.ids) for encoding in encodings), default=0)
 
     def fitted_grid(self, lines: Sequence[str]) -> QueryQuantizer:
         """Return a grid whose maximum is slightly above the largest weight of the lines' beginnings.
@@ -248,6 +255,6 @@ class NetworkQueryTokenizer(QueryTokenizer):
         weights = query_network(self._name, self._sha256).weights([folded[i] for i in numbers])
         integers = self._grid.integers(weights)
         for number, row in zip(numbers, integers, strict=True):
-            terms = [i for i in np.flatnonzero(row).tolist() if self.tokenizer.id_to_token(i) is not None]
-            bags[number] = dict(zip(terms, row[terms].tolist(), strict=True))
+            terms = np.flatnonzero(row)
+            bags[number] = dict(zip(terms.tolist(), row[terms].tolist(), strict=True))
         return bags

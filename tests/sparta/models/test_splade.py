@@ -136,10 +136,14 @@ def test_torch_gives_the_same_passages(folders: dict[str, Path]) -> None:
 def test_term_embeddings_without_a_wordpiece_count_nowhere(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     size = tiny_tokenizer.get_vocab_size()
     padded = language_model("bert", size + 4)
-    padded.get_output_embeddings().bias.data[size:] = 1.0
-    padded.save_pretrained(tmp_path)
-    save_tokenizer(tiny_tokenizer, tmp_path)
-    model = load_model(tmp_path, device="cpu")
+    models = []
+    for bias in (200.0, -200.0):
+        padded.get_output_embeddings().bias.data[size:] = bias
+        padded.save_pretrained(tmp_path / str(bias))
+        save_tokenizer(tiny_tokenizer, tmp_path / str(bias))
+        models.append(load_model(tmp_path / str(bias), device="cpu"))
+    model, other = models
+    assert model.config.query_quantizer == other.config.query_quantizer
     for matrix in (model.encode_query(QUERIES), model.encode_document(TEXTS, dtype="fp32")):
         assert matrix[:, :size].nnz > 0
         assert matrix[:, size:].nnz == 0
