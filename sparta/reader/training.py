@@ -107,7 +107,7 @@ def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int,
     """
     positions, offsets = [], window.offsets
     for start, end in spans:
-        inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
+        inside = [i for i, (a, b) in enumerate(offsets) if max(a, start) < min(b, end)]
         if not inside:
             continue
         first, last = inside[0], inside[-1]

@@ -29,9 +29,9 @@ class Window(NamedTuple):
     text_start: int
     offsets: list[tuple[int, int]]
 
-    def readable(self) -> range:
-        """Return the positions where an answer may start or end: those of the text."""
-        return range(self.text_start, self.text_start + len(self.offsets))
+    def readable(self) -> list[int]:
+        """Return the positions where an answer may start or end: those of the text, except white space."""
+        return [i for i, (start, end) in enumerate(self.offsets, self.text_start) if start < end]
 
 
 class ReaderInput(Tokens, Protocol):

@@ -9,6 +9,7 @@ from sparta.base.errors import InputError
 from sparta.reader.config import ReaderLayout
 from sparta.reader.records import Text
 from sparta.reader.span_reader import padded
+from sparta.reader.training import targets
 from sparta.reader.windows import windows
 
 LAYOUT = ReaderLayout(max_length=24, overlap=5, longest_question=6)
@@ -101,7 +102,10 @@ def test_the_space_before_a_word_is_not_part_of_its_wordpiece():
     encoded = pieces.encode(text, add_special_tokens=False)
     assert any(text[a].isspace() and text[a:b].strip() for a, b in encoded.offsets)
     [window] = windows("who", [Text(text)], pieces, LAYOUT)
-    assert [text[a:b] for a, b in window.offsets if a < b] == text.split()
+    words = [window.offsets[i - window.text_start] for i in window.readable()]
+    assert [text[a:b] for a, b in words] == text.split(), "white space is no answer"
+    assert len(words) < len(window.offsets)
+    assert targets(window, [(6, 12)]) == targets(window, [(8, 12)])
 
 
 def test_accents_that_follow_a_letter_belong_to_its_wordpiece(tiny_tokenizer):
