@@ -54,7 +54,8 @@ def test_the_python_in_the_scripts_names_what_exists() -> None:
     imported = 0
     for script in sorted((ROOT / "research").glob("*.sh")):
         text = script.read_text(encoding="utf-8")
-        for source in re.findall(r"<< ?'PYTHON'\n(.*?)^PYTHON$", text, re.DOTALL | re.MULTILINE):
+        sources = re.findall(r"<< ?'PYTHON'\n(.*?)^PYTHON$", text, re.DOTALL | re.MULTILINE)
+        for source in [*sources, *re.findall(r"python -c '(.*?)'", text, re.DOTALL)]:
             nodes = [*ast.walk(ast.parse(source, script.name))]
             names = {
                 alias.asname or alias.name: getattr(importlib.import_module(str(node.module)), alias.name)

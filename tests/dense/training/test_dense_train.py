@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import pytest
 import torch
 
 from dense.models.bi_encoder import DenseConfig, DenseModel
-from dense.training.train import DenseTraining, Recipe, layer_groups, train_dense
+from dense.training.train import DenseTraining, Recipe, exact_scorer, layer_groups, train_dense
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.training.batches import make_batch
 from sparta.training.metrics import measure_named, ranks, shown
-from sparta.training.negatives import Scorer
+from sparta.training.negatives import Scorer, mine, read_negatives
 from sparta.training.options import TrainerConfig
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
 from sparta.training.ranking import RankingConfig
@@ -240,13 +241,18 @@ def test_a_model_mines_before_the_autocast_of_a_step(encoder: str, words: list[s
     recipe = Recipe(encoder=encoder, **USUAL, mine_every=2)
     training = recipe.training([questions_on(words)], tmp_path)
     training.schedule = replace(training.schedule, steps=3, bf16=True)
-    scorer, autocast = training.scorer, []
+    scorer, autocast, scorers = training.scorer, [], []
 
     def scorer_of_step(candidates: Sequence[Passage]) -> Scorer:
         autocast.append(torch.is_autocast_enabled("cpu"))
+        scorers.append(exact_scorer(deepcopy(training.model), candidates))
         return scorer(candidates)
 
     training.scorer = scorer_of_step  # type: ignore[method-assign]
     training.run()
     assert autocast == [False]
-    assert [p.name for p in tmp_path.glob("mined-*")] == ["mined-0001.json"]
+    [stored] = tmp_path.glob("mined-*")
+    assert stored.name == "mined-0001.json"
+    expected = mine(training.sets[0], scorers[0], above=training.score_floor).hard_negatives
+    assert any(expected)
+    assert read_negatives(stored) == [expected]
