@@ -164,7 +164,7 @@ def find_model(name: str, sha256: str, folder_of: Callable[[str], Path] = model_
 def find_folder(name: str, sha256: str, folder_of: Callable[[str], Path] = model_folder) -> Path:
     """Return the folder of the model that `find_model` finds.
 
-    If any revision in the hub's cache has the hash, the hub is not asked, and may have another revision.
+    sparta does not ask the hub if a cached revision has the hash, even if the hub has a newer revision.
 
     :raises ModelError: there is no such model; the remedy is the option `--model`.
     """

@@ -122,7 +122,11 @@ class TrainingRun[M: nn.Module]:
     # ------------------------------------------------------------------ for subclasses
 
     def begin_step(self) -> None:
-        """Prepare the next step, before its autocast. Autocast may keep weights cast without gradients."""
+        """Prepare the next step.
+
+        Called outside autocast: autocast would cache weights that are cast without gradients, and the step
+        would use them.
+        """
 
     def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss of batch `step`, which depends only on seed and step, and figures to log."""

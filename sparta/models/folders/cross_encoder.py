@@ -33,7 +33,8 @@ class CrossEncoder:
 
     The folder is a `BertForSequenceClassification` with one label, with or without the files of
     sentence-transformers. A pair is `[CLS] query [SEP] text [SEP]`; the longer of the two is cut until the
-    pair fits. Unlike there, "[SEP]" or "[CLS]" in a query or text is ordinary characters.
+    pair fits. sparta reads "[SEP]" and "[CLS]" in a query or text as ordinary characters, unlike
+    sentence-transformers.
 
     :param dtype: int8, bf16, fp32 or auto: the fastest that the processor supports
     :raises ModelError: the folder holds no such cross-encoder.
