@@ -25,7 +25,7 @@ from sparta.data.languages import is_folded_alike
 from sparta.data.units import options_of_unit
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
-from sparta.models.resolve import languages_of, model_for
+from sparta.models.resolve import languages_of_dense_model, model_for
 
 
 @renamed_fields(taken="copied_vectors", forgotten="removed_vectors", cut="truncated_passages")
@@ -190,7 +190,7 @@ def chosen_model(
         channel_model = None
     default = channel_model or (vector_folders[0].model if vector_folders else None)
     if default and previous and default == previous.model and previous.language not in ("", language):
-        languages = languages_of(default.name)
+        languages = languages_of_dense_model(default.name)
         default = None if languages and language not in languages else default
     model_name = name or (default.name if default else None)
     if previous and advice is None:

@@ -232,7 +232,7 @@ def folded(passage: Passage, language: Language) -> Passage:
     return replace(passage, text=text, title=title, context=context)
 
 
-def without_space(text: str, offsets: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def spans_without_space(text: str, offsets: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the spans of wordpieces without the white space at the start of each.
 
     Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.

@@ -23,7 +23,7 @@ from tokenizers.models import WordLevel
 from sparta.base.checks import vocabulary_size
 from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import atomic_write, is_file, storage_errors
-from sparta.data.languages import Language, without_space
+from sparta.data.languages import Language, spans_without_space
 from sparta.models.folders.tokenizer import shared_tokenizer
 from sparta.models.lexical_terms import TERMS_FILE, LexicalTerms, encoded
 from sparta.models.quantize import Quantizer, QueryQuantizer
@@ -135,7 +135,7 @@ class QueryTokenizer:
         encoding = self._encoded(folded)
         if is_blank(text):
             return []
-        spans = without_space(folded, encoding.offsets)
+        spans = spans_without_space(folded, encoding.offsets)
         pieces = [
             (i, start, end)
             for i, token, (start, end) in zip(encoding.ids, encoding.tokens, spans, strict=True)
@@ -232,7 +232,7 @@ class QueryTokenizer:
         """Return all tokens of a text with their character spans: `(token, start, end)`."""
         folded = self.language.fold(text)
         encoding = self._encoded(folded)
-        spans = without_space(folded, encoding.offsets)
+        spans = spans_without_space(folded, encoding.offsets)
         return [(token, *span) for token, span in zip(encoding.tokens, spans, strict=True)]
 
 

@@ -221,7 +221,7 @@ def is_shipped(name: str | Path, kind: Kind = "model") -> bool:
     )
 
 
-def languages_of(name: str) -> list[str]:
+def languages_of_dense_model(name: str) -> list[str]:
     """Return the languages for which a dense model of this name ships; empty for other models."""
     return [code for code, language in LANGUAGES.items() if language.dense == name]
 

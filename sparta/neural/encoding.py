@@ -116,7 +116,7 @@ def pick_device(name: str | None = None) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def on_device[M: nn.Module](model: M, device: str, dtype: str) -> M:
+def for_inference[M: nn.Module](model: M, device: str, dtype: str) -> M:
     """Return a model for inference on a device, with its encoder in the number format of `pick_dtype`."""
     torch_device = pick_device(device)
     model.to(torch_device).eval()

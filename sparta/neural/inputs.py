@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer
 
 from sparta.base.errors import ModelError
 from sparta.base.records import Passage
-from sparta.data.languages import without_space
+from sparta.data.languages import spans_without_space
 
 CONTEXT, ANSWER = 0, 1
 TOKENIZER_CACHE = 8
@@ -347,12 +347,12 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
 
 
 def character_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans of wordpieces `without_space`, extended over the combining marks after each.
+    """Return `spans_without_space`, each extended over the combining marks after it.
 
     A tokenizer may drop these marks.
     """
     extended, first, after = [], 0, -1
-    for start, end in without_space(text, offsets):
+    for start, end in spans_without_space(text, offsets):
         if not first <= end <= after:  # otherwise the wordpiece ends within the same marks
             first = after = end
             while after < len(text) and unicodedata.category(text[after]) == "Mn":

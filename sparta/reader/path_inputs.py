@@ -89,9 +89,9 @@ class PathInput(NamedTuple):
         part = self.parts[number]
         return Window(number, self.ids, self.segments, part.text_start, part.offsets)
 
-    def readable(self) -> list[int]:
+    def answer_positions(self) -> list[int]:
         """Return the positions where an answer may start or end."""
-        texts = (self.window(number).readable() for number in range(len(self.parts)))
+        texts = (self.window(number).answer_positions() for number in range(len(self.parts)))
         return [*self.choices, *chain.from_iterable(texts)]
 
     def passage_spans(self) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from sparta.models.folders.tokenizer import load_tokenizer
 from sparta.models.resolve import folder_with
 from sparta.neural.backbones import blank_encoder, encoder_config, encoder_width, token_types
 from sparta.neural.checkpoint import load_state, save_model, with_weights
-from sparta.neural.encoding import each_batch, on_device
+from sparta.neural.encoding import each_batch, for_inference
 from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig
 from sparta.reader.decode import PathScores, Scores
@@ -81,7 +81,7 @@ class PathModel(nn.Module):
     @staticmethod
     def open(folder: Path, device: str, dtype: str) -> PathModel:
         """Load a path reader onto a device, with its encoder in the number format of `pick_dtype`."""
-        return on_device(PathModel.load(folder), device, dtype)
+        return for_inference(PathModel.load(folder), device, dtype)
 
     @staticmethod
     def load(folder: str | Path) -> PathModel:

@@ -26,14 +26,14 @@ from sparta.neural.backbones import (
     token_types,
 )
 from sparta.neural.checkpoint import load_state, save_model, with_weights
-from sparta.neural.encoding import each_batch, on_device
+from sparta.neural.encoding import each_batch, for_inference
 from sparta.neural.pooling import pad_inputs
 from sparta.neural.stored import check_length, read_json
 from sparta.reader.config import ReaderConfig, ReaderLayout, reader_folder
 from sparta.reader.decode import Scores
 from sparta.reader.fusion import FusedEncoder
 from sparta.reader.records import Text
-from sparta.reader.windows import ReaderInput, Window, readable, windows
+from sparta.reader.windows import ReaderInput, Window, answer_mask, windows
 
 
 class SpanReader(nn.Module):
@@ -103,7 +103,7 @@ class SpanReader(nn.Module):
     @staticmethod
     def open(folder: Path, device: str, dtype: str) -> SpanReader:
         """Load a reader onto a device, with its encoder in the number format of `pick_dtype`."""
-        return on_device(SpanReader.load(folder), device, dtype)
+        return for_inference(SpanReader.load(folder), device, dtype)
 
     @staticmethod
     def load(folder: str | Path) -> SpanReader:
@@ -153,7 +153,7 @@ class SpanReader(nn.Module):
 def padded(batch: Sequence[ReaderInput]) -> tuple[torch.Tensor, ...]:
     """Return ids, attention mask, segments and the mask of possible answer positions, each `(n, length)`."""
     ids, mask, segments = pad_inputs(batch)
-    return ids, mask, segments, torch.from_numpy(readable(batch, ids.shape[1]))
+    return ids, mask, segments, torch.from_numpy(answer_mask(batch, ids.shape[1]))
 
 
 def _plain_encoder(reader: SpanReader) -> nn.Module:

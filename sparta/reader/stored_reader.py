@@ -17,7 +17,7 @@ from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.decode import PathScores, Scores
 from sparta.reader.path_inputs import PathInput, PathInputs, PathLayout, Sentences
 from sparta.reader.records import Text
-from sparta.reader.windows import ReaderInput, Window, readable, windows
+from sparta.reader.windows import ReaderInput, Window, answer_mask, windows
 from sparta.runtime.calibration import ranges_of
 from sparta.runtime.graph import AFTER_ATTENTION, BEFORE_ATTENTION, Graph
 from sparta.runtime.network import EncoderNetwork, in_threads
@@ -181,7 +181,7 @@ def _path_scores(stored: StoredWeights, width: int) -> Linear:
 def _readable_scores(scores: Floats, inputs: Sequence[ReaderInput]) -> Scores:
     """Return scores `(n, length, 2)` as `(2, n, length)`; -inf where no answer may start or end."""
     readable_scores: Scores = np.ascontiguousarray(scores.transpose(2, 0, 1))
-    readable_scores[:, ~readable(inputs, scores.shape[1])] = -np.inf
+    readable_scores[:, ~answer_mask(inputs, scores.shape[1])] = -np.inf
     return readable_scores
 
 

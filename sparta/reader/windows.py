@@ -29,7 +29,7 @@ class Window(NamedTuple):
     text_start: int
     offsets: list[tuple[int, int]]
 
-    def readable(self) -> list[int]:
+    def answer_positions(self) -> list[int]:
         """Return the positions where an answer may start or end: those of the text, except white space."""
         return [i for i, (start, end) in enumerate(self.offsets, self.text_start) if start < end]
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 class ReaderInput(Tokens, Protocol):
     """The input of a reader, a `Window`, or of a path reader, a `PathInput`."""
 
-    def readable(self) -> Sequence[int]: ...  # noqa: D102
+    def answer_positions(self) -> Sequence[int]: ...  # noqa: D102
 
 
 def windows(
@@ -98,9 +98,9 @@ def window_starts(length: int, room: int, overlap: int) -> range:
     return range(0, max(1, length - overlap) if length > room else min(1, length), room - overlap)
 
 
-def readable(batch: Sequence[ReaderInput], length: int) -> npt.NDArray[np.bool_]:
+def answer_mask(batch: Sequence[ReaderInput], length: int) -> npt.NDArray[np.bool_]:
     """Return the mask `(n, length)` of the positions where an answer may start or end."""
     mask = np.zeros((len(batch), length), np.bool_)
     for row, reader_input in enumerate(batch):
-        mask[row, reader_input.readable()] = True
+        mask[row, reader_input.answer_positions()] = True
     return mask

@@ -290,7 +290,7 @@ def test_another_language_does_not_keep_the_dense_model_of_the_first(
 ) -> None:
     build_index(tmp_path / "ix", corpus, options=options(tiny_model_folder))
     monkeypatch.undo()  # from here on with the models that ship; the channel's model is one for English
-    monkeypatch.setattr("dense.channel.sync.languages_of", lambda *_: ["en"])
+    monkeypatch.setattr("dense.channel.sync.languages_of_dense_model", lambda *_: ["en"])
     other = options(tiny_model_folder, channels="impact,bm25", language="de")
     report = build_index(tmp_path / "ix", corpus, "overwrite", other)
     assert report.behind == ("dense",)

@@ -102,7 +102,7 @@ def test_the_space_before_a_word_is_not_part_of_its_wordpiece():
     encoded = pieces.encode(text, add_special_tokens=False)
     assert any(text[a].isspace() and text[a:b].strip() for a, b in encoded.offsets)
     [window] = windows("who", [Text(text)], pieces, LAYOUT)
-    words = [window.offsets[i - window.text_start] for i in window.readable()]
+    words = [window.offsets[i - window.text_start] for i in window.answer_positions()]
     assert [text[a:b] for a, b in words] == text.split(), "white space is no answer"
     assert len(words) < len(window.offsets)
     assert targets(window, [(6, 12)]) == targets(window, [(8, 12)])
