@@ -47,7 +47,7 @@ class StoredDenseModel:
     def __init__(self, folder: Path) -> None:
         self._hash = hash_folder(folder)  # before any file is read
         raw, self.config = read_config(folder)
-        check_length(max(self.config.layout.max_length, self.config.question_length), raw, str(folder))
+        check_length(max(self.config.layout.max_length, self.config.question_length), raw, folder)
         self.tokenizer = fitting_tokenizer(folder, raw["vocab_size"])
         self.folder, self._raw = folder, raw
         self._stored = StoredWeights(folder)

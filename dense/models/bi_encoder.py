@@ -264,7 +264,7 @@ class DenseModel(nn.Module):
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = DenseConfig.from_dict(raw.pop("dense", None), str(folder / "config.json"))
-        check_length(max(config.layout.max_length, config.question_length), raw, str(folder))
+        check_length(max(config.layout.max_length, config.question_length), raw, folder)
         model = DenseModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         state = load_state(folder / "model.safetensors")
         if config.shared:

@@ -144,7 +144,7 @@ class SpartaModel(SparseEncoder):
         folder = path_of(folder, "a model folder")
         raw = read_json(folder / "config.json")
         config = SpartaConfig.from_dict(raw.pop("sparta", None), str(folder / "config.json"))
-        check_length(config.layout.max_length, raw, str(folder))
+        check_length(config.layout.max_length, raw, folder)
         model = SpartaModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         model.lexical = LexicalTerms.load(folder, model.tokenizer)
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))

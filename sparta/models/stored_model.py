@@ -189,7 +189,7 @@ def open_stored(folder: Path) -> StoredModel:
 
 def _sparta(folder: Path, raw: dict[str, Any]) -> StoredModel:
     config = SpartaConfig.from_dict(raw["sparta"], str(folder / "config.json"))
-    check_length(config.layout.max_length, raw, str(folder))
+    check_length(config.layout.max_length, raw, folder)
     stored = StoredWeights(folder)
     encoder = read_encoder(stored, "encoder.", raw)
     n_terms = len(encoder.words.numbers)

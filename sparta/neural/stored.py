@@ -140,10 +140,11 @@ def usable_positions(config: Mapping[str, Any]) -> int | None:
     return positions - (1 if padding is None else int(padding)) - 1
 
 
-def check_length(length: int, config: dict[str, Any], where: str = "", option: str = "") -> None:
+def check_length(length: int, config: dict[str, Any], folder: Path = Path(), option: str = "") -> None:
     """Check that an encoder of this configuration has enough positions for inputs of `length` wordpieces.
 
-    :param option: the option that sets the length; without it, config.json sets the length
+    :param folder: the folder of the model, whose config.json sets the length
+    :param option: the option that sets the length in place of config.json
     :raises InputError: the encoder has fewer positions, and an option sets the length.
     :raises ModelError: the encoder has fewer positions, and config.json sets the length.
     """
@@ -152,9 +153,8 @@ def check_length(length: int, config: dict[str, Any], where: str = "", option: s
         return
     message = f"expected at most {positions} wordpieces, the encoder's number of positions, found {length}"
     if option:
-        raise InputError(
-            message, where=where, remedy=remedy("train with at most {}", Option(option, positions))
-        )
+        raise InputError(message, remedy=remedy("train with at most {}", Option(option, positions)))
+    where = str(folder / "config.json")
     raise ModelError(message, where=where, remedy="correct max_length in config.json")
 
 

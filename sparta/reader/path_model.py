@@ -93,7 +93,7 @@ class PathModel(nn.Module):
         raw = read_json(folder / "config.json")
         layout = PathLayout.from_config(raw, str(folder / "config.json"))
         del raw["path_reader"]
-        check_length(layout.max_length, raw, str(folder / "config.json"))
+        check_length(layout.max_length, raw, folder)
         model = PathModel(blank_encoder(raw, str(folder)), load_tokenizer(folder), layout)
         return with_weights(model, load_state(folder / "model.safetensors"), str(folder))
 

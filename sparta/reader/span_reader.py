@@ -120,7 +120,7 @@ class SpanReader(nn.Module):
                 remedy=remedy("set {} to the output of {}", Option("reader"), Command("sparta train-reader")),
             )
         config = ReaderConfig.from_dict(raw.pop("reader"), str(folder / "config.json"))
-        check_length(config.layout.max_length, raw, str(folder / "config.json"))
+        check_length(config.layout.max_length, raw, folder)
         reader = SpanReader(blank_encoder(raw, str(folder)), load_tokenizer(folder), config)
         return with_weights(reader, load_state(folder / "model.safetensors"), str(folder))
 

@@ -100,7 +100,7 @@ class StoredReader:
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
         raw = read_json(folder / "config.json")
         self.config = ReaderConfig.from_dict(raw["reader"], str(folder / "config.json"))
-        check_length(self.config.layout.max_length, raw, str(folder / "config.json"))
+        check_length(self.config.layout.max_length, raw, folder)
         n_global = self.config.global_tokens
         self._scorer = _TokenScorer(
             folder, raw, _span_scores, dtype, in_floats=n_global > 0, global_tokens=n_global
@@ -137,7 +137,7 @@ class StoredPathReader:
     def __init__(self, folder: Path, dtype: str = "auto") -> None:
         raw = read_json(folder / "config.json")
         self.layout = PathLayout.from_config(raw, str(folder / "config.json"))
-        check_length(self.layout.max_length, raw, str(folder / "config.json"))
+        check_length(self.layout.max_length, raw, folder)
         self._scorer = _TokenScorer(folder, raw, _path_scores, dtype, in_floats=True)
         self._inputs = PathInputs(self._scorer.tokenizer, self.layout)
 

@@ -43,8 +43,9 @@ def test_an_encoder_reads_exactly_its_usable_positions(kind: str, options: dict[
     with pytest.raises((IndexError, RuntimeError)):
         read(length + 1)
     check_length(length, encoder_config(encoder))
-    with pytest.raises(ModelError, match=f"expected at most {length} wordpieces, .* found {length + 1}"):
-        check_length(length + 1, encoder_config(encoder))
+    message = f"model/config.json: expected at most {length} wordpieces, .* found {length + 1}"
+    with pytest.raises(ModelError, match=message):
+        check_length(length + 1, encoder_config(encoder), Path("model"))
     with pytest.raises(InputError, match=f"expected at most {length} wordpieces") as caught:
         check_length(length + 1, encoder_config(encoder), option="train_length")
     assert caught.value.remedy.options == [Option("train_length", length)]
