@@ -207,7 +207,7 @@ def train(training: _Training) -> None:
     dense train --encoder bert-base-uncased --routing det --pooling cls --dot --separate-title \\
                 --passages nq-train.json --output taser --two-stages
     """  # noqa: D301 (click looks for the backspace)
-    from sparta.training.metrics import measure_named
+    from sparta.training.validation import measure_named
 
     data, learning = training.data, training.learning
     measure_named(learning.validate_by)

@@ -24,7 +24,6 @@ from sparta.neural.backbones import encoder_config
 from sparta.neural.inputs import CONTEXT, InputLayout
 from sparta.neural.processes import training_device
 from sparta.neural.stored import check_length
-from sparta.training.metrics import RECIPROCAL
 from sparta.training.model_card import DENSE
 from sparta.training.negatives import Scorer
 from sparta.training.options import TrainOptions, TrainResult, fields_of
@@ -32,6 +31,7 @@ from sparta.training.paragraphs import NEGATIVES, ParagraphSet
 from sparta.training.ranking import RankingConfig, RankingTraining, table_of
 from sparta.training.run import check_output, layer_factors, rate_groups, trainer_config
 from sparta.training.teachers import Teacher, open_teacher
+from sparta.training.validation import RECIPROCAL
 
 SCALE_RATE = 100.0
 ENTROPY_WEIGHT = 0.01

@@ -18,7 +18,6 @@ from sparta.base.records import Passage
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.neural.inputs import InputLayout
 from sparta.training.batches import Batch, make_batch
-from sparta.training.metrics import RECIPROCAL, Measure, measure_named, shown
 from sparta.training.negatives import (
     Bm25Vectorizer,
     Scorer,
@@ -28,10 +27,11 @@ from sparta.training.negatives import (
     write_negatives,
 )
 from sparta.training.options import TrainerConfig, TrainerState
-from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out
+from sparta.training.paragraphs import Paragraph, ParagraphSet
 from sparta.training.run import TrainingRun
 from sparta.training.run import check_output as check_output
 from sparta.training.teachers import Teacher, weight_hashes
+from sparta.training.validation import RECIPROCAL, Measure, hold_out, measure_named, shown
 
 VALIDATED_AT_ONCE = 16
 

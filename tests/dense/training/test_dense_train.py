@@ -19,11 +19,11 @@ from dense.training.train import DenseTraining, Recipe, exact_scorer, layer_grou
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.training.batches import make_batch
-from sparta.training.metrics import measure_named, ranks, shown
 from sparta.training.negatives import Scorer, mine, read_negatives
 from sparta.training.options import TrainerConfig
 from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set, read_paragraphs
 from sparta.training.ranking import RankingConfig
+from sparta.training.validation import measure_named, ranks, shown
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on
 
 pytestmark = pytest.mark.usefixtures("one_thread", "own_logger")

@@ -13,7 +13,8 @@ import pytest
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
 from sparta.training.known import KnownAnswers, keys_of
-from sparta.training.paragraphs import Paragraph, ParagraphSet, hold_out, open_set
+from sparta.training.paragraphs import Paragraph, ParagraphSet, open_set
+from sparta.training.validation import hold_out
 
 WriteJsonl = Callable[[Path, list[Any]], Path]
 

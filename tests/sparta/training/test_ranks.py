@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparta.training.metrics import negative_average_rank, ranks, reciprocal_rank
+from sparta.training.validation import negative_average_rank, ranks, reciprocal_rank
 
 
 def test_places_of_equal_missing_and_broken_scores() -> None:

@@ -218,9 +218,9 @@ def test_answers_to_the_same_question_are_no_negatives(training):
     """A question asked of two texts: neither is wrong for it, in the loss, in mining, in validation."""
     import torch
 
-    from sparta.training.metrics import reciprocal_rank
     from sparta.training.paragraphs import Paragraph, ParagraphSet
     from sparta.training.ranking import make_batch
+    from sparta.training.validation import reciprocal_rank
 
     texts = ["moon earth", "moon west", "sun king", "paris"]
     asked = ["moon", "moon", "sun", "paris"]
@@ -237,7 +237,8 @@ def test_answers_to_the_same_question_are_no_negatives(training):
 
 
 def test_repeated_questions_are_asked_once_and_hold_out_leaves_some(write_jsonl, tmp_path):
-    from sparta.training.paragraphs import hold_out, open_set
+    from sparta.training.paragraphs import open_set
+    from sparta.training.validation import hold_out
 
     lines = [{"question": "q", "positive": "p", "negative": f"n{i}"} for i in range(40)]
     path = write_jsonl(tmp_path / "p.jsonl", lines)
