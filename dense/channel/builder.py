@@ -356,7 +356,7 @@ class ChannelBuilder:
             facts["arithmetic"] = self._arithmetic
         self.channel_folder.write(channel, {**facts, "crc32": self.channel_folder.checksums(channel)})
         others: Kept = "other models" if self.previous else "channel"
-        self.channel_folder.sweep(channel, keep="all" if self._is_shared else others)
+        self.channel_folder.sweep(channel, keep="pass" if self._is_shared else others)
         return channel
 
     def _with_search_files(self, channel: Channel, vectors: VectorFolder) -> Channel:

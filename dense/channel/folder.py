@@ -40,7 +40,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.shards.folder import shard_facts, shard_files
 
-Kept = Literal["channel", "other models", "all"]
+Kept = Literal["channel", "other models", "newer", "pass"]
 KIND = "dense-channel"
 FORMAT_VERSION = 2
 _STORE = re.compile(r"vectors-(\d{6,})")
@@ -189,15 +189,14 @@ class ChannelFolder:
             index.check_not_replaced()
             folder.path.mkdir(exist_ok=True)
             for store in other._store_paths():
-                new_store = folder.new_store()
-                shutil.rmtree(new_store, ignore_errors=True)  # a killed command left it without a manifest
-                store.rename(new_store)
+                store.rename(folder.new_store())
             shutil.rmtree(other.path)
         return folder
 
     def new_store(self) -> Path:
         """Return the path of a new folder of vectors."""
-        last = max((_store_number(path.name) for path in self._store_paths()), default=0)
+        names = [path.name for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name)]
+        last = max(map(_store_number, names), default=0)  # also of one that was removed only in part
         return self.path / f"vectors-{last + 1:06d}"
 
     @property
@@ -408,7 +407,9 @@ class ChannelFolder:
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
         """Open all folders of vectors, finished or not. Yields each number and folder."""
         for path in self._store_paths():
-            yield _store_number(path.name), VectorFolder(path)
+            with self._with_rebuild_remedy():
+                store = VectorFolder(path)
+            yield _store_number(path.name), store
 
     def remove_left_overs(self, channel: Channel | None) -> None:
         """Delete the shards of an interrupted merge, and shards that a merge replaced.
@@ -422,19 +423,25 @@ class ChannelFolder:
                 if number not in named_shards and (number < newest or shard_facts(path).get("merged")):
                     path.unlink(missing_ok=True)
 
+    @staticmethod
+    def _stays(store: Path, channel: Channel, keep: Kept) -> bool:
+        """Return whether `sweep` keeps a folder of vectors that is not the channel's."""
+        is_newer = _store_number(store.name) > channel.store_number
+        if keep == "pass":
+            return is_newer or _model_hash(store) == channel.model.sha256
+        if keep == "other models":
+            return is_newer and _model_hash(store) != channel.model.sha256
+        return is_newer and keep == "newer"
+
     def sweep(self, channel: Channel, *, keep: Kept) -> None:
         """Delete all files and folders that the manifest does not name.
 
-        :param keep: whose vectors stay: the channel's only, also those of other models (a later command
-            resumes the change of model), or all
+        :param keep: which vectors stay beside the channel's: none; newer ones of other models (a later
+            command resumes the change of model); all newer ones; or those that an interrupted pass of the
+            same model may still use, and all newer ones
         """
         names = {"manifest.json", channel.store, *channel.file_names}
-        if keep != "channel":
-            names |= {
-                path.name
-                for path in self._store_paths()
-                if keep == "all" or _model_hash(path) != channel.model.sha256
-            }
+        names |= {path.name for path in self._store_paths() if self._stays(path, channel, keep)}
         self.remove_left_overs(channel)
         for child in self.path.iterdir():
             if child.name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ from sparta.base.remedies import Command, Option, remedy
 from sparta.data.languages import folded, language_of
 from sparta.index.folder import IndexFolder
 
+logger = logging.getLogger(__name__)
+
 
 class VectorPass(Closing):
     """Encodes the blocks of a corpus into a store of the dense channel, beside the generation being built.
@@ -38,8 +41,10 @@ class VectorPass(Closing):
         self.folder = IndexFolder(index)
         self._options = VectorOptions(unit=unit, language=language, dtype=dtype, precision=PRECISION)
         previous, self._is_damaged = None, False
-        if (live := self.folder.state_for("overwrite").live) is not None:
-            channel_folder = ChannelFolder(self.folder.dense_path(live))
+        live = self.folder.state_for("overwrite").live
+        finished = sorted(path.parent for path in index.glob("dense-*/manifest.json"))
+        if live or finished:  # without a manifest of the index, the newest channel is the previous one
+            channel_folder = ChannelFolder(self.folder.dense_path(live) if live else finished[-1])
             previous = channel_folder.read_if_finished(overwrite=True)
             self._is_damaged = channel_folder.exists() and previous is None
         advice = remedy(
@@ -48,6 +53,11 @@ class VectorPass(Closing):
             Command.of("dense index", overwrite=previous is not None, model="FOLDER", index=index),
         )
         self._identity = chosen_model(None, previous, (), language, index, overwrite=False, advice=advice)
+        if self._is_damaged:
+            logger.warning(
+                "the manifest of the dense channel is damaged; the new vectors are of the model %s",
+                self._identity.name,
+            )
         self._previous = previous
         self._encoder = PassageEncoder(self._identity, device, dtype)
         self._device, self._dtype = device, dtype

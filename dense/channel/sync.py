@@ -113,7 +113,7 @@ def build_dense(
             and channel_folder.is_whole(current)
         ):
             folder.check_not_replaced()
-            channel_folder.sweep(current, keep="all")  # a killed update may have left files
+            channel_folder.sweep(current, keep="pass" if is_shared else "newer")  # left by a killed command
             if current.model != identity:
                 channel_folder.write(replace(current, model=identity))
             return DenseReport(path, current.passages, current.search.kind, identity.name, unchanged=True)

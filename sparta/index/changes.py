@@ -10,17 +10,7 @@ from sparta.base.files import STANDARD_INPUT
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import DEFAULT_LANGUAGE
 from sparta.data.units import options_of_unit
-from sparta.index.generation import (
-    BOTH_CHANNELS,
-    CORPUS,
-    JSON,
-    SHARDS,
-    Generation,
-    Job,
-    Progress,
-    codec_name,
-    dtype_of,
-)
+from sparta.index.generation import BOTH_CHANNELS, CORPUS, JSON, SHARDS, Generation, Job, codec_name, dtype_of
 
 RESUME = Option("resume", True, python="IndexOptions(resume=True)")
 _USUAL_BITS, _USUAL_DTYPE = 8, "int8"
@@ -131,19 +121,16 @@ def options_of(name: str, value: object) -> list[Option]:
     return options_of_unit(str(value)).options if name == "unit" else [Option(name, value)]
 
 
-def changed_by(generation: Generation, progress: Progress) -> str:
+def changed_by(generation: Generation, deleted: int) -> str:
     """Name the jobs that changed a generation since its first job; empty if none is known.
 
-    :param progress: the progress stored in the last commit
+    :param deleted: how many passages were deleted since the last job
     """
     changes = []
-    is_unwritten = not generation.complete and progress.job != generation.job.id
-    if generation.job.grows and not is_unwritten:
+    if generation.job.grows:
         changes.append(f"the {job_name(generation.job)}")
-        changes[0] += "" if is_whole(generation, done=progress.done) else ", which was interrupted"
-    elif is_unwritten and progress.next_position > progress.consumed:  # only a first job starts at position 0
-        changes.append("an earlier append or update")
-    if progress.deleted:
+        changes[0] += "" if generation.complete else ", which was interrupted"
+    if deleted:
         changes.append("sparta delete")
     return " and ".join(changes)
 

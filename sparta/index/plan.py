@@ -71,7 +71,7 @@ def plan(
         if options.mode == "create":
             _check_unchanged(index, live, job, adds_impacts=False)
             return None
-        if not changed_by(live, committed(index, live)):
+        if not changed_by(live, committed(index, live).deleted):
             return None
     if options.mode == "create":
         _check_free(index, state, source, job, resume=options.resume)
@@ -162,7 +162,7 @@ def _made_from(live: Generation, source: Source, job: Job) -> bool:
 def _check_unchanged(index: IndexFolder, live: Generation, job: Job, *, adds_impacts: bool) -> None:
     """Raise if the index has changed since its first job, because a rebuild would lose the changes."""
     progress = committed(index, live)
-    changed = changed_by(live, progress)
+    changed = changed_by(live, progress.deleted)
     if not changed:
         return
     replace_remedy = remedy("replace the index with {}, or name another {}", _OVERWRITE, _PATH)

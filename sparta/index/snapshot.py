@@ -116,7 +116,7 @@ class IndexSnapshot(Closing):
         """Raise if the index has BM25 only."""
         if self.generation.lucene_channels == (BM25,):
             path = self.folder.path
-            changed = changed_by(self.generation, Progress.loads(self.lucene.user_data))
+            changed = changed_by(self.generation, Progress.loads(self.lucene.user_data).deleted)
             add_impacts = how_to_add_impacts(self.generation, path, changed)
             since = f"; since then, {changed} changed it" if changed else ""
             search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)

@@ -131,6 +131,20 @@ def test_an_interrupted_overwrite_of_a_damaged_channel_keeps_model_kind_and_vect
     assert_alike(rankings(index), wanted)
 
 
+def test_vectors_whose_deletion_was_killed_are_never_used(index: Path, model: str) -> None:
+    """Of a folder that was deleted in part, the manifest may be gone and the shards still there."""
+    build_dense(index, model, shard_sizes=EIGHT)
+    wanted, place = rankings(index), place_of(index)
+    leftover = place.path / "vectors-000001"
+    for shard in leftover.glob("shard-*"):
+        shard.write_bytes(b"of another model")
+    (leftover / "manifest.json").unlink()
+    report = build_dense(index, overwrite=True)
+    assert (report.encoded, report.kept, place.read().store) == (N, 0, "vectors-000002")
+    assert not leftover.exists()
+    assert_alike(rankings(index), wanted)
+
+
 def test_overwrite_makes_a_channel_of_the_same_model_anew(index: Path, model: str) -> None:
     build_dense(index, model, kind="hnsw", shard_sizes=EIGHT)
     wanted, before = rankings(index), place_of(index).read()

@@ -223,7 +223,7 @@ def test_a_sync_finishes_the_vectors_of_an_interrupted_first_build(
 
 @pytest.mark.usefixtures("shipped")
 def test_an_overwrite_replaces_damaged_manifests(
-    small: Path, tiny_model_folder: Path, tmp_path: Path
+    small: Path, tiny_model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     index, chosen = tmp_path / "ix", options(tiny_model_folder, channels="bm25,dense")
     build_index(index, small, options=chosen)
@@ -232,6 +232,19 @@ def test_an_overwrite_replaces_damaged_manifests(
         manifest.write_text("{broken")
         report = build_index(index, small, "overwrite", chosen)
         assert (report.behind, len(vectors(index))) == ((), 2)
+    assert "the manifest of the dense channel is damaged; the new vectors are of the model" in caplog.text
+
+
+def test_an_overwrite_without_a_manifest_keeps_the_model_of_the_channel(
+    small: Path, tiny_model_folder: Path, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder, channels="bm25,dense")
+    build_index(index, small, options=replace(chosen, channels="bm25"))
+    build_dense(index, str(model))
+    (index / "manifest.json").write_text("{broken")
+    monkeypatch.setattr("dense.channel.sync.model_for", lambda *_: pytest.fail("the channel has a model"))
+    [report] = build_index(index, small, "overwrite", chosen).channels
+    assert (report.model, report.encoded) == (str(model), 0)
 
 
 @pytest.mark.slow
