@@ -195,8 +195,9 @@ class ChannelFolder:
 
     def new_store(self) -> Path:
         """Return the path of a new folder of vectors."""
-        names = [path.name for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name)]
-        last = max(map(_store_number, names), default=0)  # also of one that was removed only in part
+        stores = (path for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name))
+        used = [path for path in stores if (path / "manifest.json").is_file() or shard_files(path)]
+        last = max((_store_number(path.name) for path in used), default=0)  # a killed deletion leaves shards
         return self.path / f"vectors-{last + 1:06d}"
 
     @property

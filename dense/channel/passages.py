@@ -14,11 +14,12 @@ import numpy.typing as npt
 from dense.search.store import Hashes, Rows, record_hashes, sentence_hashes
 from sparta.base.closing import Closing
 from sparta.base.files import storage_errors
-from sparta.base.records import Passage, stored_title
+from sparta.base.records import Passage
 from sparta.data.languages import DEFAULT_LANGUAGE, Language, folded, language_of
 from sparta.data.units import context_of, is_sentence_of_passage
 from sparta.index.folder import lost_commit
 from sparta.index.generation import Generation
+from sparta.index.inputs.impact_batches import stored_title
 from sparta.index.snapshot import replaced, retry_if_replaced, segments_of
 from sparta.lucene.bridge import ImpactSearcher
 from sparta.search.contexts import whole_texts

@@ -50,12 +50,6 @@ class PassageRecord(RenamedKeys):
         return cls({cls.new_keys.get(name, name): value for name, value in stored.items()})
 
 
-def stored_title(record: Mapping[str, Any]) -> str:
-    """Return the title of a record; empty if the title is not a string, as JSON vectors allow."""
-    title = record.get("title")
-    return title if isinstance(title, str) else ""
-
-
 class Skip(NamedTuple):
     """A record that was read but not used, and the reason."""
 

@@ -14,7 +14,7 @@ from sparta.base.checks import queries_of, query_of, whole
 from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
-from sparta.base.records import Hit, PassageRecord, Ranking, stored_title
+from sparta.base.records import Hit, PassageRecord, Ranking
 from sparta.base.remedies import Option, remedy
 from sparta.models.query_encoder import QueryTokenizer
 from sparta.search.contexts import joined_hits, place_of_chunk
@@ -300,10 +300,11 @@ def hit_of(passage_id: str, score: float, record: Mapping[str, Any]) -> Hit:
         record = PassageRecord.of(record)
         warnings.warn("The key 'contents' of a record is now 'text'", DeprecationWarning, stacklevel=2)
     metadata = {name: value for name, value in record.items() if name not in ("id", "title", "text")}
+    title = record.get("title")
     return Hit(
         passage_id,
         score,
-        stored_title(record),
+        title if isinstance(title, str) else "",
         str(record.get("text") or ""),
         metadata,
         **place_of_chunk(record, record.get("id")),

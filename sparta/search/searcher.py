@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sparta.base.errors import InputError, NoPassageError
 from sparta.base.filters import Filter
-from sparta.base.records import Hit, Passage, PassageRecord, Ranking, stored_title
+from sparta.base.records import Hit, Passage, PassageRecord, Ranking
 from sparta.data.languages import Language
 from sparta.data.units import SENTENCE, is_chunk, is_cut, passage_of
 from sparta.index.folder import default_index
@@ -236,7 +236,9 @@ class Searcher(ChannelSearcher):
         with self.reader.snapshot() as snapshot:
             docids = snapshot.lucene.in_corpus_order().tolist()
             for record in map(json.loads, snapshot.lucene.records(docids)):
-                yield Passage(str(record["id"]), str(record["contents"]), stored_title(record))
+                title = record.get("title")
+                title = title if isinstance(title, str) else ""
+                yield Passage(str(record["id"]), str(record["contents"]), title)
 
     def hits_of(self, docids: Sequence[int], score: float = 1.0) -> list[Hit]:
         """Return the passages of these docids as hits with one score.

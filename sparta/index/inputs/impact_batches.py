@@ -18,7 +18,7 @@ from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError, JavaError
 from sparta.base.files import plain_name, shown_name
 from sparta.base.filters import LONGEST, Scalar, term, text_of
-from sparta.base.records import Passage, stored_title
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.files import no_records
 from sparta.data.languages import Language, folded
@@ -95,6 +95,12 @@ class ImpactBatch:
 def searched_text(record: Mapping[str, Any]) -> str:
     """Return the text of a record that BM25 indexes: title and text."""
     return f"{stored_title(record)} {record['contents']}".strip()
+
+
+def stored_title(record: Mapping[str, Any]) -> str:
+    """Return the title of a record; empty if the title is not a string, as JSON vectors allow."""
+    title = record.get("title")
+    return title if isinstance(title, str) else ""
 
 
 def quantized_batch(shard: EncodedShard, side: QuerySide, language: Language) -> ImpactBatch:
