@@ -195,8 +195,7 @@ class ChannelFolder:
 
     def new_store(self) -> Path:
         """Return the path of a new folder of vectors."""
-        stores = (path for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name))
-        used = [path for path in stores if (path / "manifest.json").is_file() or shard_files(path)]
+        used = [path for path in self._folders() if (path / "manifest.json").is_file() or shard_files(path)]
         last = max((_store_number(path.name) for path in used), default=0)  # a killed deletion leaves shards
         return self.path / f"vectors-{last + 1:06d}"
 
@@ -399,11 +398,14 @@ class ChannelFolder:
                 ) from error.__cause__
             raise
 
-    def _store_paths(self) -> list[Path]:
-        """Return all folders of vectors, finished or not, by number."""
+    def _folders(self) -> list[Path]:
+        """Return all folders of vectors by number, also folders that were made or deleted only in part."""
         paths = (path for path in self.path.glob("vectors-*") if _STORE.fullmatch(path.name))
-        readable = [path for path in paths if (path / "manifest.json").is_file()]
-        return sorted(readable, key=lambda path: _store_number(path.name))
+        return sorted(paths, key=lambda path: _store_number(path.name))
+
+    def _store_paths(self) -> list[Path]:
+        """Return all folders of vectors that have a manifest, finished or not, by number."""
+        return [path for path in self._folders() if (path / "manifest.json").is_file()]
 
     def stores(self) -> Iterator[tuple[int, VectorFolder]]:
         """Open all folders of vectors, finished or not. Yields each number and folder."""

@@ -37,7 +37,9 @@ class Window(NamedTuple):
 class ReaderInput(Tokens, Protocol):
     """The input of a reader, a `Window`, or of a path reader, a `PathInput`."""
 
-    def answer_positions(self) -> Sequence[int]: ...  # noqa: D102
+    def answer_positions(self) -> Sequence[int]:
+        """Return the positions where an answer may start or end."""
+        ...
 
 
 def windows(

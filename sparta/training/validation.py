@@ -24,9 +24,9 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
     """Split off the last paragraphs of each set for validation, so that neighbors stay together.
 
     A set gives at most about a tenth of its questions and at most about `questions`. A set that would lose
-    all its questions gives none. The paragraphs that a set keeps are the distractors of those that it gives.
-    Equal paragraphs of both count once. If there are dev sets, they validate, and the other sets are not
-    split.
+    all its questions gives none. The paragraphs that stay in a training set are the distractors of its
+    validation set. Equal paragraphs of both count once. If there are dev sets, they validate, and the other
+    sets are not split.
 
     Questions of the validation are removed from the training. A training set that would lose all its
     questions keeps them, and the validation loses them.

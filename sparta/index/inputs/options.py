@@ -1,4 +1,4 @@
-"""The options of an index. The existing index or the language supplies those that are not set."""
+"""The options of an index. The existing index or the language decides the options that are not set."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_an_interrupted_overwrite_of_a_damaged_channel_keeps_model_kind_and_vect
 
 
 def test_vectors_whose_deletion_was_killed_are_never_used(index: Path, model: str) -> None:
-    """Of a folder that was deleted in part, the manifest may be gone and the shards still there."""
+    """A killed deletion may remove the manifest of a folder and leave its shards."""
     build_dense(index, model, shard_sizes=EIGHT)
     wanted, place = rankings(index), place_of(index)
     leftover = place.path / "vectors-000001"

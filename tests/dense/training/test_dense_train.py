@@ -236,7 +236,9 @@ def test_a_beir_folder_is_training_data(tmp_path: Path, write_jsonl: Callable[..
     assert open_set(f"{folder}=2", "pairs", 4).weight == 2
 
 
-def test_a_model_mines_before_the_autocast_of_a_step(encoder: str, words: list[str], tmp_path: Path) -> None:
+def test_a_model_mines_before_the_autocast_of_a_step(
+    encoder: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The autocast of older versions of torch keeps the weights that mining casts, without gradients."""
     recipe = Recipe(encoder=encoder, **USUAL, mine_every=2)
     training = recipe.training([questions_on(words)], tmp_path)
@@ -248,7 +250,7 @@ def test_a_model_mines_before_the_autocast_of_a_step(encoder: str, words: list[s
         scorers.append(exact_scorer(deepcopy(training.model), candidates))
         return scorer(candidates)
 
-    training.scorer = scorer_of_step  # type: ignore[method-assign]
+    monkeypatch.setattr(training, "scorer", scorer_of_step)
     training.run()
     assert autocast == [False]
     [stored] = tmp_path.glob("mined-*")

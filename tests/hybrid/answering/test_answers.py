@@ -77,8 +77,9 @@ def test_fusion_in_encoder_adds_up_what_says_the_same() -> None:
     spans = [[Span(0, 0, 8, 0.5)], [Span(1, 0, 4, 1.0), Span(1, 8, 12, 0.7)]]
     total = 1 + math.exp(1.0) + math.exp(2.0) + math.exp(1.4)
     moon = (math.exp(1.0) + math.exp(2.0)) / total
-    found = [[span.answer for span in of_text] for of_text in span_probabilities(config, texts, spans)]
-    assert found == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
+    estimates = span_probabilities(config, texts, spans)
+    shares = [[estimate.answer for estimate in of_text] for of_text in estimates]
+    assert shares == [[pytest.approx(moon)], [pytest.approx(moon), pytest.approx(math.exp(1.4) / total)]]
 
 
 def test_a_text_that_two_hits_share_adds_up_once() -> None:

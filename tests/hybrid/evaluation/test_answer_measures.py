@@ -154,8 +154,8 @@ def test_with_global_tokens_each_ranking_is_read_for_itself() -> None:
 def test_no_answer_is_never_right() -> None:
     """Also where the answer that is expected is an article alone, which normalizes to nothing."""
     known = QuestionSet("set", (Query("1", "?", ("The",)),), {})
-    one = Retrieved(known, {}, Holds({}, str), lambda _, i: hit_of(i, 0.0, RECORDS[i]))
-    [found], _ = measure_answers(one, {"x": {"1": []}}, [], Answering(READER))
+    rankings = Retrieved(known, {}, Holds({}, str), lambda _, i: hit_of(i, 0.0, RECORDS[i]))
+    [found], _ = measure_answers(rankings, {"x": {"1": []}}, [], Answering(READER))
     assert (found.mean("EM"), found.mean("F1")) == (0.0, 0.0)
 
 

@@ -197,10 +197,11 @@ def test_each_ranking_is_measured_on_its_own_chunks(monkeypatch: pytest.MonkeyPa
 
 def test_channels_are_searched_as_deep_as_the_reader_reads() -> None:
     questions = QuestionSet("made", (Query("q", "who founded google", ("Larry Page",)),))
-    channel, depths = Channel(), list[int]()
+    channel: Any = Channel()
+    depths: list[int] = []
     search = channel.batch_search
-    channel.batch_search = lambda texts, k, threads=1: depths.append(k) or search(texts, k)  # type: ignore
+    channel.batch_search = lambda texts, k, threads=1: depths.append(k) or search(texts, k)
     reader: Any = SimpleNamespace(config=ReaderConfig(), read_all=lambda _, texts, n: [[[]] * 4])
-    compare(channel, questions, [], answering=Answering(reader, (300,)))  # type: ignore[arg-type]
-    compare(channel, questions, [], answering=Answering(reader), depth=5)  # type: ignore[arg-type]
+    compare(channel, questions, [], answering=Answering(reader, (300,)))
+    compare(channel, questions, [], answering=Answering(reader), depth=5)
     assert depths == [300, 10], "by default, ten passages"

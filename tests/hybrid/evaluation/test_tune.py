@@ -221,10 +221,10 @@ def test_whether_the_best_fusion_is_better() -> None:
     better = Tuned(["bm25"], "RR", ["x"], {setting: [0.5]}, singles={"bm25": [0.25]})
     assert verdict(better) == f"{here} better than the best channel: RR 50.00 against 25.00 (bm25)"
     chosen_elsewhere = replace(better, folds=[Fold(1, setting, {"q": 0.2})])
-    told = (
+    message = (
         "In cross-validation, the fusion is not better than the best channel: RR 20.00 against 25.00 (bm25)"
     )
-    assert verdict(chosen_elsewhere) == told
+    assert verdict(chosen_elsewhere) == message
     assert tune_table(chosen_elsewhere).rows[-1][-1] == "bm25 alone: better than the cross-validated fusion"
 
 

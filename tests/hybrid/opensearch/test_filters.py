@@ -68,7 +68,7 @@ def metadata(rng: random.Random) -> dict[str, Any]:
 def described(builder, docs) -> Iterator[Searcher]:
     rng = random.Random(6)
     made = [Described(doc.passage_id, doc.vector, metadata(rng)) for doc in docs("a", 120)]
-    builder.write(builder.source(made))  # type: ignore[arg-type]
+    builder.write(builder.source(made))
     with Searcher(builder.folder.path) as searcher:
         yield searcher
 
@@ -117,7 +117,7 @@ def test_metadata_keys_of_frameworks_are_fields_of_the_index(builder, server, na
         Described("d", {words[0]: 1}, {"title": "1984", "end": 3}),
         Described("e", {words[0]: 1}, {"title": "Moon", "meta_start": 5}),
     ]
-    builder.write(builder.source(made))  # type: ignore[arg-type]
+    builder.write(builder.source(made))
     with Searcher(builder.folder.path) as here:
         push(here, server, name)
         for there in (open_opensearch(server, name), open_opensearch(server, name, "impact=1,bm25=0.0")):
@@ -159,7 +159,7 @@ def test_a_document_is_explained_by_its_best_chunk_that_a_filter_keeps(builder, 
         for document, term in (("d", 0), ("e", 0), ("d3", number))
     ]
     made.append(Described("d2#0", {words[0]: 7}, {"n": 0}))
-    builder.write(builder.source(made, unit="chunk:10:0"))  # type: ignore[arg-type]
+    builder.write(builder.source(made, unit="chunk:10:0"))
     with Searcher(builder.folder.path) as here:
         push(here, server, name)
         there = OpenSearchSearcher(server, name)

@@ -119,11 +119,11 @@ def test_only_a_cut_training_has_shorter_inputs_than_the_papers(
     cut: dict[str, int], lengths: tuple[int, int], n_words: int, experiment: Callable[..., Experiment]
 ) -> None:
     parts = SmallTrainings()
-    one = experiment("sparta-4", parts, **cut)
+    table = experiment("sparta-4", parts, **cut)
     pairs = [{"question": f"q {n}", "positive": f"This is sentence {n}."} for n in range(24)]
     pairs[0] |= {"context": " ".join(f"This is sentence {n}." for n in range(75)), "start": 0, "end": 19}
-    one.path("squad-train").write_bytes(gzip.compress(lines_of(pairs)))
-    one.run()
+    table.path("squad-train").write_bytes(gzip.compress(lines_of(pairs)))
+    table.run()
     assert {(recipe.max_length, recipe.train_length) for recipe in parts.recipes} == {lengths}
     longest = {max(len(text.text.split()) for text in data.paragraphs) for data in parts.sets}
     assert longest == {n_words}, "a longer text is split at its sentences"
@@ -134,7 +134,7 @@ def test_skills_train_for_the_papers_epochs_over_all_examples(
 ) -> None:
     monkeypatch.setattr(Experiment, "period", lambda _, usual: usual)
     parts = SmallTrainings()
-    one = experiment("cos-6", parts)
+    table = experiment("cos-6", parts)
     evidence = [{"passage_ids": [name], "title": name} for name in ("w0", "w1")]
     output = [{"answer": "y", "provenance": evidence}]
     rows = [
@@ -142,10 +142,10 @@ def test_skills_train_for_the_papers_epochs_over_all_examples(
         for n in range(9)
     ]
     for part in ("dev", "train"):
-        path = one.data / "kilt" / f"multihop.{part}.jsonl.gz"
+        path = table.data / "kilt" / f"multihop.{part}.jsonl.gz"
         path.write_bytes(gzip.compress(lines_of(rows)))
     with pytest.raises(ModelError):  # nothing was trained
-        one.run()
+        table.run()
     examples = [(data.skill, len(data.examples)) for data in parts.sets]
     assert examples == [("single", 9), ("expanded", 18), ("rerank", 9)]
     assert parts.recipes[0].steps == 40 * 36 // 192

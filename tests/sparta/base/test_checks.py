@@ -80,7 +80,8 @@ def test_comma_separated_numbers() -> None:
             parse_numbers(text, "depths")
     with pytest.raises(InputError, match="from 2 to") as refused:
         parse_numbers("1,3", "shots", least=2)
-    assert "--shots 20,50,100" in refused.value.remedy.for_command_line()  # type: ignore[union-attr]
+    advice: Any = refused.value.remedy
+    assert "--shots 20,50,100" in advice.for_command_line()
 
 
 @pytest.mark.parametrize("given", [None, 2.5, "2", True, -1, 0])

@@ -81,7 +81,7 @@ def test_a_text_is_ranked_once_even_if_many_questions_list_it(
     path = write_jsonl(tmp_path / "p.jsonl", lines)
     data = open_set(path, "passages", 40)
     [training], [validation] = hold_out([data], 4)
-    columns = [one.text for one in (*validation.paragraphs, *validation.distractors)]
+    columns = [paragraph.text for paragraph in (*validation.paragraphs, *validation.distractors)]
     assert len(columns) == len(set(columns)) == 40
     assert questions([validation]) == {"q36", "q37", "q38", "q39"}
     assert len(training.paragraphs) > 40, "a question keeps its negatives in the training"
