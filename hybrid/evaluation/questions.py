@@ -160,12 +160,14 @@ def _questions_in(folder: Path) -> Iterator[tuple[Path, Path]]:
     """Yield `(questions file, qrels file)` for each of `IN_FOLDERS`, whether the files exist or not.
 
     If a BEIR folder has no judgments of a test set, but one other file of judgments, this file counts.
+
+    :raises InputError: the folder has several files of judgments, and none is that of a test set.
     """
     for queries, qrels in IN_FOLDERS:
-        judgments = maybe_compressed(folder / qrels)
-        if qrels.startswith("qrels/") and len(only := beir_qrels(folder)) == 1:
-            [judgments] = only
-        yield maybe_compressed(folder / queries), judgments
+        questions, judgments = (maybe_compressed(folder / name) for name in (queries, qrels))
+        if qrels.startswith("qrels/") and questions.is_file():
+            judgments = beir_qrels(folder) or judgments
+        yield questions, judgments
 
 
 def _irds_of(index: Path) -> str:

@@ -247,20 +247,17 @@ def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
     if questions.is_file() and judgments.is_file():
         return folder, questions, judgments
     corpus, queries = (maybe_compressed(folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
-    qrels_files = beir_qrels(folder)
-    missing = [file.name for file in (corpus, queries) if not file.is_file()] + (
-        [] if qrels_files else ["qrels/test.tsv"]
-    )
-    if missing or len(qrels_files) > 1:
-        problem = (
-            f"no {', '.join(missing)}" if missing else f"{len(qrels_files)} files in qrels/, but no test.tsv"
-        )
+    missing = [file.name for file in (corpus, queries) if not file.is_file()]
+    judgments = None if missing else beir_qrels(folder)
+    if judgments is None:
+        missing = missing or ["qrels/test.tsv"]
         raise InputError(
-            f"expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), found {problem}",
+            "expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), "
+            f"found no {', '.join(missing)}",
             where=str(folder),
             remedy="add the missing file, or name another folder",
         )
-    return corpus, queries, qrels_files[0]
+    return corpus, queries, judgments
 
 
 def maybe_compressed(path: Path) -> Path:
@@ -271,14 +268,25 @@ def maybe_compressed(path: Path) -> Path:
     return next((file for file in packed if file.is_file()), path)
 
 
-def beir_qrels(folder: Path) -> list[Path]:
-    """Return the judgments of a BEIR folder: those of the test set, or else all files in `qrels`."""
+def beir_qrels(folder: Path) -> Path | None:
+    """Return the judgments of a BEIR folder: those of the test set, or else the only file in `qrels`.
+
+    :raises InputError: there are several files, and none is `test.tsv`.
+    """
     files = sorted((folder / "qrels").iterdir()) if (folder / "qrels").is_dir() else []
     by_name: dict[str, Path] = {}  # of `test.tsv` and `test.tsv.gz`, the first counts
     for path in files:
         if plain_name(path.name).endswith(".tsv"):
             by_name.setdefault(plain_name(path.name), path)
-    return [by_name["test.tsv"]] if "test.tsv" in by_name else list(by_name.values())
+    if "test.tsv" in by_name or not by_name:
+        return by_name.get("test.tsv")
+    if len(by_name) > 1:
+        raise InputError(
+            f"{len(by_name)} files in qrels/ ({', '.join(by_name)}), but no test.tsv",
+            where=str(folder),
+            remedy="copy the one to measure with to qrels/test.tsv",
+        )
+    return next(iter(by_name.values()))
 
 
 def judged_set(name: str, corpus: Path, queries: Path, judgments: Path) -> QuestionSet:

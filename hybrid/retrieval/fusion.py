@@ -71,7 +71,7 @@ class Fusion:
     query over the channel's `candidates` best passages, by default as in Ma et al. (2021). A passage that a
     channel does not rank gets the channel's lowest score. If all candidates of a channel score the same, or
     the channel has only one candidate, these candidates get the highest normalized score and all other
-    passages the lowest.
+    passages the lowest. Without normalization, all get the same score, so such a channel changes no ranking.
 
     With method `rrf`, a passage's score is the weighted sum of 1 / (rrf_k + rank), with ranks from 1. A
     channel adds 0 for a passage that the channel does not rank (Cormack et al., 2009).

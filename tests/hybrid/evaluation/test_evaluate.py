@@ -13,9 +13,10 @@ from typing import Any
 import ir_measures
 import pytest
 
-from hybrid.evaluation.evaluate import evaluate_runs
+from hybrid.evaluation.evaluate import evaluate_runs, named_runs
 from hybrid.evaluation.measures import Evaluation, evaluate, holm, p_values, parse_measures
 from hybrid.evaluation.plots import add_legend, figure
+from hybrid.evaluation.questions import questions_of
 from hybrid.evaluation.results import SetResults, results_table
 from hybrid.evaluation.tables import Table
 from hybrid.evaluation.testsets import check_test_set, open_test_set
@@ -281,13 +282,18 @@ def beir(tmp_path) -> Path:
     return folder
 
 
+def test_a_run_keeps_what_is_no_suffix():
+    assert list(named_runs([Path("a.run.gz"), Path("k1-0.9"), Path("c.v2.txt")])) == ["a", "k1-0.9", "c.v2"]
+
+
 def test_incomplete_beir_folders(beir, tmp_path):
     assert [q.query_id for q in open_test_set(beir, tmp_path).queries] == ["1", "2"]
     (beir / "qrels" / "test.tsv").rename(beir / "qrels" / "dev.tsv")
     assert open_test_set(beir, tmp_path).qrels["1"] == {"google": 1}
     (beir / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n1\tgoogle\t1\n")
-    with pytest.raises(InputError, match="2 files in qrels/"):
-        open_test_set(beir, tmp_path)
+    for read in (lambda: open_test_set(beir, tmp_path), lambda: questions_of(beir)):
+        with pytest.raises(InputError, match=r"2 files in qrels/ \(dev\.tsv, train\.tsv\), but no test\.tsv"):
+            read()
     (beir / "queries.jsonl").unlink()
     with pytest.raises(InputError, match=r"no queries\.jsonl"):
         open_test_set(beir, tmp_path)

@@ -264,7 +264,7 @@ def test_a_killed_sync_is_finished_by_the_next(tmp_path):
     started = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)
     seconds = time.monotonic() - started
-    for turn in range(8):
+    for turn in range(4):
         for number in rng.sample(range(60), 20):
             (corpus / f"{number}.md").write_text(
                 f"# turn {turn}\n\nThe {rng.choice(WORDS)} of turn {turn}.\n"

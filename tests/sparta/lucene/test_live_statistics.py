@@ -73,7 +73,7 @@ def test_statistics_are_those_of_live_passages_after_every_commit(tmp_path, code
     with ImpactWriter(tmp_path / "index", codec=codec) as writer:
         write(writer, live)
         writer.commit("")
-        for first in range(1000, 51_000, 1000):
+        for first in range(1000, 26_000, 1000):
             appended = {
                 f"s{first + i}": (first + i, random_text(source)) for i in range(source.randint(0, 9))
             }
