@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sparta.base.checks import limit, list_of, queries_of, whole
-from sparta.base.closing import Closing
+from sparta.base.closing import Closing, open_again
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.filters import FilterLike
 from sparta.base.records import Advance, Hit, Ranking
@@ -34,7 +34,7 @@ from sparta.search.explain_bm25 import Bm25Explanation, explain_bm25
 from sparta.search.facets import count_values
 from sparta.search.ranked import DOCUMENTS
 from sparta.search.retriever import Retriever
-from sparta.search.searcher import Searcher, channel_name, is_fusion, no_channel
+from sparta.search.searcher import BM25, Searcher, channel_name, is_fusion, no_channel
 
 if TYPE_CHECKING:
     from hybrid.answering.answers import AnswerList
@@ -81,7 +81,8 @@ class Index(Closing):
 
     def __reduce__(self) -> tuple[object, ...]:
         reader = self.reader
-        return partial(type(self), self.path, bm25=reader.bm25, refresh_seconds=reader.refresh_seconds), ()
+        create = partial(type(self), self.path, bm25=reader.bm25, refresh_seconds=reader.refresh_seconds)
+        return open_again, (create,)
 
     @classmethod
     def create(
@@ -428,16 +429,16 @@ class Index(Closing):
         query: str,
         passage_id: str | int,
         *,
-        channel: str = "impact",
+        channel: str | None = None,
         filter: FilterLike | None = None,
     ) -> Explanation | Bm25Explanation:
         """Explain a passage's score: each query term's contribution, the sum and the rank.
 
         With a filter, the rank counts only passages that pass the filter.
 
-        :param channel: `impact` or `bm25`
+        :param channel: `impact` or `bm25` [default: `impact`; `bm25` if the index has no impacts]
         """
-        if channel_name(channel) == "bm25":
+        if channel_name(self.searcher.channels[0] if channel is None else channel) == BM25:
             return explain_bm25(self.searcher, query, str(passage_id), filter)
         return explain(self.searcher, query, str(passage_id), filter)
 

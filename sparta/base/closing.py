@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+from sparta.base.errors import SpartaError
 
 
 class Closing:
@@ -27,3 +30,30 @@ class Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Unopened(Closing):
+    """Stands for an object that could not be opened when it was unpickled; every use raises the error."""
+
+    def __init__(self, error: SpartaError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._error
+
+    def __len__(self) -> NoReturn:
+        raise self._error
+
+    def close(self) -> None:
+        """Do nothing, because nothing is open."""
+
+
+def open_again[T](create: Callable[..., T], *arguments: Any) -> T | Unopened:
+    """Return `create(*arguments)` for unpickling, or an `Unopened` if it raises a SpartaError.
+
+    Unpickling must not fail: a worker of `multiprocessing.Pool` would end without an answer.
+    """
+    try:
+        return create(*arguments)
+    except SpartaError as error:
+        return Unopened(error)

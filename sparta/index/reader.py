@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparta.base.checks import seconds
-from sparta.base.closing import Closing
+from sparta.base.closing import Closing, Unopened, open_again
 from sparta.base.errors import IndexStateError, InputError, SpartaError
 from sparta.base.renames import renamed_arguments, renamed_attributes
 from sparta.index.changes import how_to_finish, job_name
@@ -283,6 +283,6 @@ class IndexReader(Closing):
         )
 
 
-def reopened[T](create: Callable[..., T], settings: tuple[Any, ...], *arguments: Any) -> T:
+def reopened[T](create: Callable[..., T], settings: tuple[Any, ...], *arguments: Any) -> T | Unopened:
     """Create a copy of a searcher on a new reader, with the `settings` of the searcher's reader."""
-    return create(IndexReader(*settings), *arguments)
+    return open_again(lambda: create(IndexReader(*settings), *arguments))

@@ -13,7 +13,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import IndexStateError, InputError, LackingError, SpartaError
 from sparta.base.files import storage_errors
 from sparta.base.manifest import MANIFEST_NAME
-from sparta.base.remedies import Command, remedy
+from sparta.base.remedies import Option, remedy
 from sparta.index.changes import changed_by, how_to_add_impacts, is_whole
 from sparta.index.channels import OTHER_CHANNELS, OpenChannel
 from sparta.index.folder import IndexFolder, lost_commit, no_passages, require_fields
@@ -112,18 +112,21 @@ class IndexSnapshot(Closing):
         """Raise if the index was built before sparta indexed metadata, or nested fields."""
         require_fields(self.generation, self.folder.path, fields, self.lucene.fields)
 
-    def require_impacts(self) -> None:
-        """Raise if the index has BM25 only."""
+    def require_impacts(self, *, names_channel: bool = False) -> None:
+        """Raise if the index has BM25 only.
+
+        :param names_channel: whether the caller may name another channel; the remedy then offers BM25
+        """
         if self.generation.lucene_channels == (BM25,):
             path = self.folder.path
             changed = changed_by(self.generation, Progress.loads(self.lucene.user_data).deleted)
             add_impacts = how_to_add_impacts(self.generation, path, changed)
             since = f"; since then, {changed} changed it" if changed else ""
-            search_bm25 = Command.of("sparta search", "QUERY", channel="bm25", index=path)
+            use_bm25 = remedy("; or use {}", Option("channel", BM25)) if names_channel else ""
             raise LackingError(
                 f"the index is BM25-only and has no impacts{since}",
                 where=str(path),
-                remedy=remedy("{}; or search by BM25: {}", add_impacts, search_bm25),
+                remedy=add_impacts + use_bm25,
             )
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sparta.base.checks import whole
+from sparta.base.closing import open_again
 from sparta.base.errors import InputError
 from sparta.base.records import Hit, Ranking, Run
 from sparta.base.remedies import Option, remedy
@@ -47,7 +48,7 @@ class RerankedRetriever(DelegatingRetriever):
         return f"{self.retriever.ranking_name}{RERANKED}({name},depth={self.rerank_depth})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return reranked, (self.retriever, self.reranker.folder, self.rerank_depth)
+        return open_again, (reranked, self.retriever, self.reranker.folder, self.rerank_depth)
 
     @property
     def first_stage(self) -> Retriever:

@@ -131,7 +131,7 @@ def explain(searcher: Searcher, query: str, passage_id: str, filter: FilterLike 
     """
     checked_filter = Filter.of(filter)
     with searcher.reader.snapshot() as snapshot:
-        snapshot.require_impacts()
+        snapshot.require_impacts(names_channel=True)
         if checked_filter:
             snapshot.require_fields(checked_filter.fields)
         bag = snapshot.tokenizer.terms(query_of(query))

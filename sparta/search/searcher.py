@@ -186,7 +186,7 @@ class Searcher(ChannelSearcher):
         """Rank one list of queries by impacts and another list by BM25, in this order."""
         with self.reader.snapshot() as snapshot:
             if impact_queries or self.channel == IMPACT:
-                snapshot.require_impacts()
+                snapshot.require_impacts(names_channel=True)
             if page.fields:
                 snapshot.require_fields(page.fields)
             bags = snapshot.tokenizer.all_terms(impact_queries)
@@ -270,7 +270,7 @@ class Searcher(ChannelSearcher):
                 text = bm25_query(query, snapshot.tokenizer.language)
                 term_scores = snapshot.lucene.word_scores(text, all_docids)
             else:
-                snapshot.require_impacts()
+                snapshot.require_impacts(names_channel=True)
                 bag = snapshot.tokenizer.terms(query)
                 counts = np.array(list(bag.values()), np.float32)
                 term_scores = counts * np.stack(

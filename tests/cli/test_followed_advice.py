@@ -59,8 +59,8 @@ def test_impacts_are_added_in_the_form_of_the_index(
 ) -> None:
     done(sparta("index", "--corpus", corpus, *BM25, *form, "--index", "ix"))
     said = remedy_of(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
-    add, search = said.partition("add impacts with: ")[2].split("; or search by BM25: ")
-    assert "moon" in done(follow(search, QUERY="moon")).output
+    add, channel = said.partition("add impacts with: ")[2].split("; or use ")
+    assert "moon" in done(sparta("search", "moon", *shlex.split(channel), "--index", "ix")).output
     done(follow(add, FOLDER=model[1]))  # the shipped model, or in French the tiny one
     done(sparta("search", "moon", "--channel", "impact", "--index", "ix"))
 

@@ -6,6 +6,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hybrid.multihop.searcher import ChainSearcher
 from hybrid.retrieval.fusion import Fusion
 from hybrid.retrieval.searcher import HybridSearcher, open_retriever
 from sparta import Index
+from sparta.base.errors import IndexStateError, JavaError
 from sparta.lucene.bridge import Bm25
 
 pytestmark = pytest.mark.jvm
@@ -114,6 +116,28 @@ def test_a_copy_looks_for_new_commits_as_often(dense_index: Path, channels: str)
 def test_a_process_that_is_spawned_gets_an_index(dense_index: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool, Index(dense_index) as index:
         assert pool.apply(ids, (index,)) == ids(index)
+
+
+REOPENED = [of_index, of_impacts, of_vectors, of_fusion]
+
+
+@pytest.mark.parametrize("make", REOPENED, ids=lambda make: make.__name__)
+def test_unpickling_does_not_fail_but_the_first_use(make: Callable[[Path], Any], dense_index: Path) -> None:
+    with make(dense_index) as retriever:
+        pickled = pickle.dumps(retriever)
+    shutil.rmtree(dense_index)
+    with pickle.loads(pickled) as copied:
+        for use in (ids, len, lambda retriever: retriever.channels):
+            with pytest.raises(IndexStateError, match="no index"):
+                use(copied)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_raises_and_does_not_hang(dense_index: Path) -> None:
+    with Index(dense_index) as index, multiprocessing.get_context("fork").Pool(1) as pool:
+        assert ids(index)
+        with pytest.raises(JavaError, match="fork"):
+            pool.apply_async(ids, (index,)).get(60)
 
 
 def test_what_cannot_be_opened_again_says_so(dense_index: Path) -> None:

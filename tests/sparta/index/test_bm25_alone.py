@@ -76,17 +76,29 @@ def test_it_ranks_as_the_bm25_of_an_index_with_impacts(
             assert alone.search(query) == both.search(query, channel="bm25")
 
 
-def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) -> None:
+def test_an_explanation_is_of_the_channel_that_search_uses(built: Path) -> None:
     with Index(built) as index:
-        for call in (
-            lambda: index.search("cat", channel="impact"),
-            lambda: index.explain("cat", "b"),
-            lambda: index.terms("b"),
-            lambda: export_index(index.searcher, "ciff", tmp_path / "x.ciff"),
+        [hit] = index.search("cat")
+        explanation = index.explain("cat", "b")
+        assert explanation == index.explain("cat", "b", channel="bm25")
+        assert explanation.score == pytest.approx(hit.score)
+
+
+def test_what_needs_impacts_says_how_to_add_them(built: Path, tmp_path: Path) -> None:
+    """Where a caller can name another channel, that is the other remedy."""
+    with Index(built) as index:
+        for call, names_channel in (
+            (lambda: index.search("cat", channel="impact"), True),
+            (lambda: index.explain("cat", "b", channel="impact"), True),
+            (lambda: index.terms("b"), False),
+            (lambda: export_index(index.searcher, "ciff", tmp_path / "x.ciff"), False),
         ):
             with pytest.raises(IndexStateError, match="BM25-only") as caught:
                 call()
-            assert "--resume" in caught.value.remedy.for_command_line()
+            add_impacts, *rest = caught.value.remedy.for_command_line().split("; ")
+            assert "--resume" in add_impacts
+            assert rest == ["or use --channel bm25"] * names_channel
+            assert str(caught.value.remedy).endswith("; or use channel='bm25'") == names_channel
     assert not (tmp_path / "x.ciff").exists()
 
 
