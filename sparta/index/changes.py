@@ -51,7 +51,7 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     if job.source == RECORDS:
         if job.grows:
             return remedy("update with the same records (Index.update)")
-        return remedy("create the index from the same records with {}", RESUME)
+        return remedy("create the index from the same records with {}", RESUME.for_python())
     mode_options = [Option(job.mode, True)] if job.mode in ("append", "overwrite") else []
     form_options = [] if job.grows else _options(generation, job.kind)
     options = (*mode_options, *_input_options(job), *form_options, RESUME, Option("index", index))

@@ -205,11 +205,14 @@ def _plan_growth(
             return None
     unfinished = None if is_whole(live, done=progress.done) else progress
     if unfinished and not _covers(job, live.job):
+        update: Command | str = Command("sparta update", python="Index.update")
+        if live.job.source == RECORDS:  # only Python can update from records
+            update = "Index.update"
         raise IndexStateError(
             f"the {job_name(live.job)} was interrupted and must be finished first",
             where=str(index.path),
             remedy=how_to_finish(live, index.path)
-            + "; if you have corrected the input, run sparta update with the corrected input",
+            + remedy("; if you have corrected the input, run {} with the corrected input", update),
         )
     grown = replace(live, job=job.started(), complete=False, origin=live.first_source)
 

@@ -200,10 +200,22 @@ def test_records_have_no_command_and_are_written_again(index: Path, caplog: pyte
     ids(index)
     assert "the append of records was interrupted. Searches cover the last commit; update with" in caplog.text
     assert "--resume" not in caplog.text
+    with pytest.raises(IndexStateError, match="must be finished first") as refused:
+        build_index(index, records("c"), "append", OPTIONS)
+    for shown in (str(refused.value.remedy), on_command_line(refused.value.remedy)):
+        assert shown.endswith("if you have corrected the input, run Index.update with the corrected input")
     build_index(index, records("b"), "update", OPTIONS)
     caplog.clear()
     assert len(ids(index)) == 10
     assert not caplog.records
+
+
+def test_a_creation_from_records_has_no_command(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    interrupted(tmp_path / "ix", records("b"), "create")
+    ids(tmp_path / "ix")
+    assert "create the index from the same records with IndexOptions(resume=True)" in caplog.text
+    build_index(tmp_path / "ix", records("b"), "create", replace(OPTIONS, resume=True))
+    assert len(ids(tmp_path / "ix")) == 5
 
 
 @pytest.mark.slow
@@ -214,8 +226,11 @@ def test_an_update_killed_as_it_made_good_an_append_leaves_that_interrupted(
     interrupted(index, corpus, "append")
     killed_before_it_wrote(index, corpus, "update")
     assert manifest(index).state == f"the update of {corpus} was interrupted"
-    with pytest.raises(IndexStateError, match="must be finished first"):
+    with pytest.raises(IndexStateError, match="must be finished first") as refused:
         build_index(index, write("c"), "append", OPTIONS)
+    corrected = "if you have corrected the input, run {} with the corrected input"
+    assert str(refused.value.remedy).endswith(corrected.format("Index.update"))
+    assert on_command_line(refused.value.remedy).endswith(corrected.format("sparta update"))
     run_what_is_printed(on_command_line(manifest(index).remedy))
     assert len(ids(index)) == 10
 
