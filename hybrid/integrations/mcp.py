@@ -22,6 +22,7 @@ from sparta.api import Index
 from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.reader.config import reader_folder
 from sparta.search.retriever import passage_object
+from sparta.search.searcher import BM25, IMPACT
 
 if TYPE_CHECKING:
     from sparta.reader.reader import Reader
@@ -211,9 +212,18 @@ class _Tools:
 
     @_guarded
     def explain(self, query: Annotated[str, Field(description="A question")], id: Ids) -> Objects:
-        """Explain a passage's impact score for a query: the rank, and what each query term adds."""
+        """Explain a passage's score for a query in one channel: the rank, and what each query term adds.
+
+        Each result names its channel. If search uses several channels or the dense channel, its ranks and
+        scores differ.
+        """
         LIMITS.check_query(query)
-        return [self.passages.explain(query, passage_id).as_dict() for passage_id in _in_time(_several(id))]
+        searched = self.retriever.channel.split("+")
+        channel = BM25 if BM25 in searched and IMPACT not in searched else self.passages.channels[0]
+        return [
+            {"channel": channel, **self.passages.explain(query, passage_id, channel=channel).as_dict()}
+            for passage_id in _in_time(_several(id))
+        ]
 
     @_guarded
     def passage(self, id: Ids) -> Objects:

@@ -23,7 +23,9 @@ def reader_folder(name: str | Path | None = None, language: str = "en") -> Path:
     model_folder = folder_with("reader", folder) or folder
     if not (model_folder / "config.json").is_file():
         raise ModelError(
-            "the folder is not a reader: it has no config.json with a `reader` object",
+            "the folder is not a reader: it has no config.json with a `reader` object"
+            if folder.is_dir()
+            else "no such folder of a reader",
             where=str(name or folder.name),
             remedy="check the path of the reader, or train a reader with: sparta train-reader",
         )
@@ -41,7 +43,9 @@ def path_reader_folder(name: str | Path | None = None, language: str = "en") -> 
     model_folder = folder_with("path_reader", folder)
     if model_folder is None:
         raise ModelError(
-            "the folder is not a path reader: it has no config.json with a `path_reader` object",
+            "the folder is not a path reader: it has no config.json with a `path_reader` object"
+            if folder.is_dir()
+            else "no such folder of a path reader",
             where=str(name or folder.name),
             remedy=remedy("set {} to the output of {}", Option("path_reader"), Command("sparta train-paths")),
         )

@@ -118,7 +118,7 @@ def test_many_questions(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["who", "--reader", "nowhere"], "folder is not a reader"),
+        (["who", "--reader", "nowhere"], "no such folder of a reader"),
         (["who", "--channel", "dens"], "dens"),
         (["who", "--queries", "q.jsonl"], "--queries"),
         ([], "name either a query or --queries FILE"),

@@ -157,7 +157,7 @@ def test_answers_of_paths_are_measured(index: Path, reader: Path, questions: Pat
             "--path-reader has no effect on the chain hop",
         ),
         (("search", "q", "--path-reader", "x"), "--path-reader needs --chain"),
-        (("search", "q", *READ, "nowhere"), "the folder is not a path reader"),
+        (("search", "q", *READ, "nowhere"), "no such folder of a path reader"),
         (("answer", "q", *READ, "READER", "--depth", 5), "--depth has no effect"),
         (("answer", "q", *READ, "READER", "--reader", "x"), "--reader has no effect"),
         (("mine-paths", "--dataset", "QUESTIONS", "--output", "a.jsonl.gz"), "must end in .jsonl"),

@@ -69,7 +69,7 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
     with Index(index) as opened:
         for ids in ("p3", ["p3", "twin-p7"]):
             named = [ids] if isinstance(ids, str) else ids
-            why = [opened.explain(QUESTIONS[1], one).as_dict() for one in named]
+            why = [{"channel": "impact", **opened.explain(QUESTIONS[1], one).as_dict()} for one in named]
             assert call(server, "explain", query=QUESTIONS[1], id=ids) == why
             read = call(server, "passage", id=ids)
             assert [(one["id"], one["title"]) for one in read] == [
@@ -78,6 +78,32 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
             for one, record in zip(read, map(opened.passage, named), strict=True):
                 assert one["text"] == record["text"]
                 assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
+
+
+@pytest.mark.parametrize(
+    ("searched", "explained"), [("bm25", "bm25"), ("dense", "impact"), ("bm25=1,dense", "bm25")]
+)
+def test_explain_is_of_a_channel_that_is_searched(dense_index: Path, searched: str, explained: str) -> None:
+    """Terms do not explain the dense channel, so its hits have the explanation of another channel."""
+    from hybrid.integrations import mcp_server
+    from sparta import Index
+
+    with Index(dense_index) as opened:
+        expected = opened.explain("the moon", "moon", channel=explained).as_dict()
+    found = call(mcp_server(dense_index, searched), "explain", query="the moon", id="moon")
+    assert found == [{"channel": explained, **expected}]
+
+
+def test_explain_in_an_index_without_impacts(tmp_path: Path) -> None:
+    from hybrid.integrations import mcp_server
+    from sparta import Index, IndexOptions
+
+    options = IndexOptions(channels="bm25")
+    Index.create(tmp_path / "ix", [{"id": "a", "text": "the moon"}], options=options).close()
+    server = mcp_server(tmp_path / "ix")
+    [hit], [why] = (call(server, "search", query="moon"), call(server, "explain", query="moon", id="a"))
+    assert (why["channel"], why["rank"]) == ("bm25", 1)
+    assert why["score"] == pytest.approx(hit["score"])
 
 
 def test_what_is_wrong_is_told_with_a_remedy(server: Any) -> None:
@@ -126,7 +152,7 @@ def test_no_tool_writes_and_a_folder_must_be_a_reader(
     assert set(asyncio.run(tools(server))) >= {"search", "explain", "passage"}
     assert set(asyncio.run(tools(server)).values()) == {True}
     assert set(asyncio.run(tools(mcp_server(retriever)))) == {"answer", "search"}
-    with pytest.raises(ModelError, match="folder is not a reader"):
+    with pytest.raises(ModelError, match="no such folder of a reader"):
         mcp_server(index, reader=tmp_path / "nowhere")
     with pytest.raises(IndexStateError):
         mcp_server(tmp_path / "nowhere")

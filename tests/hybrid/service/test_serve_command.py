@@ -35,7 +35,7 @@ def test_a_service_that_cannot_begin_says_why(built, tmp_path: Path) -> None:
     assert "no channel dense; its channels: bm25, impact" in refused(
         "--index", built, "--channel", "dense,impact"
     )
-    assert "folder is not a reader" in refused("--index", built, "--reader", tmp_path / "nothing")
+    assert "no such folder of a reader" in refused("--index", built, "--reader", tmp_path / "nothing")
     assert "no such model folder" in refused("--index", built, "--writable", "--model", tmp_path / "nothing")
     assert "keys" in refused("--index", built, "--host", "0.0.0.0")
     assert "no such file" in refused("--index", built, "--keys", tmp_path / "keys")

@@ -160,8 +160,11 @@ def test_a_folder_is_read_back(reader: PathModel, tmp_path: Path) -> None:
         assert ours.answer._replace(score=0) == theirs.answer._replace(score=0)
         assert ours.answer.score == pytest.approx(theirs.answer.score, rel=1e-4)
         assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
-    with pytest.raises(ModelError, match="the folder is not a path reader"):
+    with pytest.raises(ModelError, match="no such folder of a path reader"):
         PathReader.open(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="the folder is not a path reader"):
+        PathReader.open(tmp_path / "empty")
     for damage, said in (
         ({"path_reader": {"max_length": 64, "longest_question": "12"}}, "whole numbers"),
         ({"path_reader": {"unknown": 1}}, "unknown"),

@@ -124,8 +124,8 @@ def test_models_of_another_layout_are_refused(
     with pytest.raises(ModelError, match="is not a reader"):
         Reader.open(tiny_model_folder)
     (tmp_path / "empty").mkdir()
-    for name in ("nowhere", "empty"):
-        with pytest.raises(ModelError, match="folder is not a reader"):
+    for name, said in (("nowhere", "no such folder of a reader"), ("empty", "the folder is not a reader")):
+        with pytest.raises(ModelError, match=said):
             reader_folder(tmp_path / name)
     tiny_reader.save_pretrained(tmp_path / "reader")
     config = json.loads((tmp_path / "reader" / "config.json").read_text())
