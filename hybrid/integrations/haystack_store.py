@@ -39,7 +39,8 @@ class HaystackDocumentStore:
 
     :param index: an index folder, which may not exist yet
     :param channels: channels of `search`, as in `open_retriever`; with `dense`, the first write adds vectors
-    :param options: the options of a new index
+    :param options: the options of a new index; later writes use `device`, `dtype`, `threads` and
+        `commit_seconds`
     :param dense_model: the model of a new index's vectors, a folder or hub id; None is the shipped model
     """
 

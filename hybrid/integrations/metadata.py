@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid.integrations.filters import with_alternatives
-from sparta.base.errors import InputError
 from sparta.base.filters import Exists, Filter, FilterLike, Numbers, OneOf, SimpleCondition
+from sparta.data.parsing import json_line
 from sparta.data.units import PAGE_STARTS
 
 _RESERVED = frozenset(
@@ -138,13 +138,8 @@ def _is_number(value: str) -> bool:
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as JSON values.
+    """Return metadata as JSON values, converted as those of the records of a corpus (`json_line`).
 
     :raises InputError: a value is not JSON-serializable
     """
-    try:
-        return dict(json.loads(json.dumps(dict(metadata))))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"metadata must be JSON values: {error}", remedy="convert dates and other objects to texts"
-        ) from None
+    return dict(json.loads(json_line(metadata)))

@@ -21,6 +21,7 @@ from sparta.base.closing import Closing
 from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
+from sparta.base.remedies import Option, remedy
 from sparta.index.folder import IndexFolder, default_index
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.plan import has_commit
@@ -34,11 +35,13 @@ WHOLE = "passage"
 class IndexStore(Closing):
     """Writes, deletes, searches and lists the passages of an index folder.
 
-    The folder may be empty: the first write creates the index, with `options`. If `channels` names `dense`,
-    the first write adds the dense channel too, with `dense_model`. A document is one whole passage.
+    The folder may be empty: the first write creates the index, with `options`. Later writes take only
+    `device`, `dtype`, `threads` and `commit_seconds` of the options. If `channels` names `dense`, the first
+    write adds the dense channel too, with `dense_model`. A document is one whole passage.
 
     :param dense_model: folder or hub id; None is the shipped model
-    :raises InputError: the index, or an index with these options, would cut documents into parts
+    :raises InputError: the index, or an index with these options, would cut documents into parts; or the
+        options skip invalid documents
     """
 
     def __init__(
@@ -49,6 +52,11 @@ class IndexStore(Closing):
         options: IndexOptions | None = None,
         dense_model: str | None = None,
     ) -> None:
+        if options is not None and options.skip_invalid:
+            raise InputError(
+                "a vector store cannot skip documents, because its frameworks report each document as stored",
+                remedy=remedy("omit {}", Option("skip_invalid")),
+            )
         self.path = Path(index) if index is not None else default_index()
         self.channels, self.options, self.dense_model = channels, options, dense_model
         self._opening, self._writing = threading.Lock(), threading.RLock()
@@ -111,7 +119,12 @@ class IndexStore(Closing):
                     else:  # another thread has opened the new index meanwhile, and searches it
                         index.close()
             else:
-                index.update(records)
+                index.update(records, options=self._options_of_writing())
+
+    def _options_of_writing(self) -> IndexOptions:
+        """Return the options that do not concern the form of the index, which may be another program's."""
+        options, names = IndexOptions.of(self.options), ("device", "dtype", "threads", "commit_seconds")
+        return IndexOptions(**{name: getattr(options, name) for name in names})
 
     def _add_vectors(self, index: Index) -> None:
         if "dense" in (self.channels or "") and "dense" not in index.channels:

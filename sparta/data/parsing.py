@@ -8,6 +8,7 @@ import decimal
 import itertools
 import json
 import math
+import numbers
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -111,7 +112,7 @@ def json_line(record: Mapping[str, Any]) -> str:
     """Return the JSON line of a record in memory; NaN and infinities are written, though JSON lacks them.
 
     Dates and times become ISO strings, decimals numbers, NumPy's arrays lists, also inside lists and objects.
-    NumPy's numbers, booleans and times become values of the same kinds.
+    NumPy's numbers, booleans, times and arrays without dimensions become values of the same kinds.
 
     :raises BadRecordError: the record is not JSON-serializable.
     """
@@ -133,9 +134,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
-    kind, is_array = numpy_kind(value), getattr(value, "ndim", 0) > 0
-    if hasattr(value, "tolist") and (is_array or kind in ("b", "M")):
-        is_times = kind == "M"  # NumPy gives nanoseconds as bare integers
+    if hasattr(value, "tolist") and not isinstance(value, numbers.Number):
+        is_times = numpy_kind(value) == "M"  # NumPy gives nanoseconds as bare integers
         return (value.astype("datetime64[us]") if is_times else value).tolist()
     return plain_number(value)
 

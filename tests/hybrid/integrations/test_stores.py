@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sparta import Index, IndexOptions
@@ -126,10 +129,39 @@ def test_langchain_finds_what_the_index_finds(tmp_path: Path) -> None:
         store.as_retriever(search_kwargs={"fetch_k": 5}).invoke("moon")
     with pytest.raises(InputError, match="has no text"):
         store.add_texts([" "])
-    with pytest.raises(InputError, match="JSON values"):
+    with pytest.raises(InputError, match="not JSON-serializable"):
         store.add_texts(["x"], [{"when": object()}])
     assert store.delete()
     assert len(store.store) == 0
+
+
+def test_every_write_takes_the_options_of_writing(tmp_path: Path, calls: Any) -> None:
+    """Other options are those of a new index: the index may be another program's."""
+    from hybrid.integrations.store import IndexStore
+
+    recorded = calls(Index.update)
+    options = replace(BM25, device="cpu", dtype="fp32", threads=3, commit_seconds=7)
+    Index.create(tmp_path / "ix", [{"id": "a", "text": "moon"}], options=BM25).close()
+    with IndexStore(tmp_path / "ix", options=replace(options, codec="lucene", resume=True)) as store:
+        store.write([("b", "sun", {})])
+        assert len(store) == 2
+    [(_, arguments)] = recorded
+    assert arguments["options"] == replace(options, channels=None)
+
+
+def test_no_document_is_skipped(tmp_path: Path) -> None:
+    from hybrid.integrations.store import IndexStore
+
+    with pytest.raises(InputError, match="cannot skip documents") as refused:
+        IndexStore(tmp_path / "ix", options=replace(BM25, skip_invalid=True))
+    assert str(refused.value.remedy) == "omit skip_invalid"
+
+
+def test_metadata_may_be_what_a_record_may_be() -> None:
+    from hybrid.integrations.metadata import plain
+
+    metadata = {"day": date(2020, 1, 2), "pages": np.int64(3), "depth": np.array(5), "of": {1: [Decimal(2)]}}
+    assert plain(metadata) == {"day": "2020-01-02", "pages": 3, "depth": 5, "of": {"1": [2]}}
 
 
 @pytest.mark.slow

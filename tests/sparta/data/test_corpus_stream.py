@@ -22,10 +22,11 @@ import pytest
 from click.testing import CliRunner
 from tqdm import tqdm
 
-from sparta.base.errors import StorageError
+from sparta.base.errors import InputError, StorageError
 from sparta.base.records import Passage
 from sparta.data.corpus import open_corpus
 from sparta.data.seen_ids import SeenIds
+from sparta.shards.store import stored_record
 from tests.sparta.data.corpora import small, written
 
 
@@ -251,3 +252,16 @@ def test_collections_that_can_be_read_twice() -> None:
         assert open_corpus(corpus).is_rereadable
     for iterator in (iter(records), tqdm(iter(records), total=1, disable=True)):
         assert not open_corpus(iterator).is_rereadable
+
+
+def test_arrays_without_dimensions_are_their_values() -> None:
+    record = {"number": np.array(5), "day": np.array(np.datetime64("2020-01-02")), "word": np.array("moon")}
+    (passage,) = open_corpus([{"id": "a", "text": "b", **record}])
+    stored = json.loads(stored_record(passage))
+    assert {name: stored[name] for name in record} == {
+        "number": 5,
+        "day": "2020-01-02T00:00:00",
+        "word": "moon",
+    }
+    with pytest.raises(InputError, match="not JSON-serializable"):
+        list(open_corpus([{"id": "a", "text": "b", "number": np.array(1j)}]))
