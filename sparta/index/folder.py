@@ -20,7 +20,7 @@ from sparta.base.files import TEMPORARY, is_file, refuse_links_below, storage_er
 from sparta.base.manifest import INDEX_KIND, MANIFEST_NAME, read_manifest, write_manifest
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
-from sparta.index.changes import RESUME, how_to_finish, how_to_rebuild
+from sparta.index.changes import how_to_finish, how_to_rebuild
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job, Progress
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide
@@ -94,8 +94,7 @@ def _finish_remedy(path: Path, unfinished: Generation | None = None) -> Remedy:
         finish = how_to_finish(unfinished, path)
     else:
         finish = remedy("{}", Command.of("sparta index", corpus="FILE", resume=True, index=path))
-    restart = Option("overwrite", True)
-    return remedy("{}; if the input has changed since, use {} instead of {}", finish, restart, RESUME)
+    return remedy("{}; if the input has changed since, use {} instead", finish, Option("overwrite", True))
 
 
 def no_passages(path: Path, unfinished: Generation | None = None) -> IndexStateError:
