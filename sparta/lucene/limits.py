@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparta.base.errors import JavaError
+from sparta.runtime.container import container_memory, container_threads
 
 SMALLEST_HEAP = 64 * 2**20
 _MB = 2**20
@@ -56,7 +57,7 @@ def options_within_limits(heap: int | None) -> list[str]:
         room = [] if data is None else [data - _DATA]
         if space is not None:
             room.append(space - (_SMALL_ADDRESS_SPACE if is_small else _ADDRESS_SPACE))
-        quarter = physical_memory() // 4
+        quarter = usable_memory() // 4
         size = min(*room, quarter) // _MB
         options += [f"-Xmx{size}m", f"-Xms{min(size, 64)}m"]
     return options
@@ -70,12 +71,9 @@ def physical_memory() -> int:
         return 2**63
 
 
-def container_memory() -> int | None:
-    """Return the bytes of memory that the container may use, or None if there is no such limit."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of cgroups
-        with suppress(OSError, ValueError):
-            return int((Path("/sys/fs/cgroup") / name).read_text())
-    return None
+def usable_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container's limit if it is smaller."""
+    return min(physical_memory(), container_memory() or 2**63)
 
 
 def _room(limit: int, in_use: int) -> int | None:
@@ -111,25 +109,17 @@ def _memory_in_use() -> dict[str, int]:
 
 def _check_threads(limit: int) -> None:
     """Raise if the user or the container may not start as many threads as Java needs."""
-    counts = [_container_threads()]
+    container = container_threads()
+    counts = [(*container, "pids.max of the container")] if container else []
     if 0 <= limit < 2**14 and os.getuid() != 0:  # counting takes time, so only low limits are checked
         counts.append((limit, _threads_of_user(os.getuid()), "ulimit -u"))
     for allowed, running, name in counts:
-        if allowed is not None and allowed - running < _THREADS:
+        if allowed - running < _THREADS:
             raise JavaError(
                 f"the limit on threads ({name}) is too low for Java: {allowed:,}, {running:,} are running;"
                 f" Java needs {_THREADS} more",
                 remedy=f"raise the limit ({name}), or end other processes of this user",
             )
-
-
-def _container_threads() -> tuple[int | None, int, str]:
-    with suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        allowed = (folder / "pids.max").read_text().strip()
-        if allowed != "max":
-            return int(allowed), int((folder / "pids.current").read_text()), "pids.max of the container"
-    return None, 0, ""
 
 
 def _threads_of_user(user: int) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparta.base.errors import InputError, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.remedies import Option, remedy
+from sparta.runtime.container import container_processors
 
 if TYPE_CHECKING:
     import openvino
@@ -100,7 +99,6 @@ def check_process() -> None:
 
 
 _limit: list[int] = []
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def use_threads(number: int) -> None:
@@ -117,17 +115,6 @@ def threads() -> int:
         return _limit[0]
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(n, container_processors() or n)
-
-
-@lru_cache(1)
-def container_processors() -> int | None:
-    """Return the processors of the container's quota, rounded up; None if there is no quota."""
-    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroups 2 and 1
-        with suppress(OSError, ValueError):
-            text = " ".join((_CGROUP / name).read_text(encoding="ascii") for name in names)
-            quota, period = text.split()
-            return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else None
-    return None
 
 
 @lru_cache(1)

@@ -1,5 +1,6 @@
 """What is wrong with a machine is found, and each finding says how to mend it."""
 
+import errno
 import json
 import re
 import sys
@@ -222,6 +223,16 @@ def test_disk(tmp_path):
     here, temporary = found("disk", free_bytes=lambda _: 2 * 10**8)
     assert here.found == f"0.2 GB free for this folder ({tmp_path})"
     assert {here.state, temporary.state} == {"note"}
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    here, temporary = found("disk")
+    assert (here.state, temporary.state) == ("ok", "note")
+    assert "TMPDIR" in str(temporary.remedy)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 from hybrid.retrieval.limits import Limits
 from hybrid.service.errors import HttpError
 from sparta.base.errors import InputError
-from sparta.base.files import storage_errors
+from sparta.base.files import storage_errors, temporary_files_folder
 from sparta.base.records import Passage
 from sparta.data.formats.fields import USUAL_FIELDS, Fields
 from sparta.data.jsonlist import LargeElementError, placed_elements
@@ -79,15 +79,17 @@ async def _write(stream: IO[bytes], parts: AsyncIterator[bytes], seconds: float)
 def _filled(stream: IO[bytes]) -> Iterator[None]:
     """Rewind a temporary file after the block has filled it; close the file if the block fails.
 
-    :raises StorageError: the folder of temporary files is full
+    :raises StorageError: the folder of temporary files is full, or there is none
     """
     try:
-        with storage_errors(tempfile.gettempdir()):
-            yield
-            stream.seek(0)
-    except BaseException:
+        yield
+        stream.seek(0)
+    except BaseException as error:
         with suppress(OSError):  # closing tries to write the rest again, and fails again
             stream.close()
+        if isinstance(error, OSError):
+            with storage_errors(temporary_files_folder()):  # a body in memory needs no folder
+                raise
         raise
 
 

@@ -25,7 +25,14 @@ import pytest
 from hybrid.service.errors import HttpError, error_body
 from hybrid.service.live.ndjson import LineErrors, as_lines, read_lines
 from hybrid.service.settings import Limits, Settings
-from sparta.base.errors import IndexStateError, InputError, ModelError, SpartaError, StorageError
+from sparta.base.errors import (
+    IndexStateError,
+    InputError,
+    JavaMemoryError,
+    ModelError,
+    SpartaError,
+    StorageError,
+)
 from sparta.base.remedies import Option, remedy
 from tests.hybrid.service.services import guarded
 
@@ -47,6 +54,14 @@ async def answered(
     task.cancel()
     await task
     return sent
+
+
+def test_too_little_memory_of_java_tells_the_client_to_ask_for_less() -> None:
+    error = JavaMemoryError("Java ran out of memory (Java heap space)", where="/x/ix", remedy="more")
+    status, body, headers = error_body(error, "id-1")
+    assert (status, dict(headers)[b"retry-after"]) == (503, b"1")
+    assert "fewer hits or queries" in json.loads(body)["error"]["remedy"]
+    assert b"/x/ix" not in body
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -21,6 +22,7 @@ from sparta.index.pipeline import build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
 
 pytestmark = pytest.mark.jvm
+JSON = {"Content-Type": "application/json"}
 
 
 def write(client, method: str, body: bytes, path: str = "/passages", **headers: str) -> Any:
@@ -302,6 +304,27 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
     assert answer.status_code == 503
     assert "space" in answer.json()["error"]["message"]
     assert client.put("/passages", content=lines({"id": "n", "text": "x"}), headers=NDJSON).status_code == 200
+
+
+def test_without_a_folder_for_temporary_files_small_uploads_are_written(
+    index, open_client, monkeypatch, caplog
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    client = open_client(index, writable=True)
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    passage = {"id": "n", "text": "x"}
+    for body, content_type in ((lines(passage), NDJSON), (json.dumps([passage]).encode(), JSON)):
+        answer = client.put("/passages", content=body, headers=content_type)
+        assert answer.status_code == 200, answer.text
+    large = lines(*({"id": str(number), "text": "x" * 1000} for number in range(1100)))
+    answer = client.put("/passages", content=large, headers=NDJSON)
+    assert answer.status_code == 503
+    assert "no folder for temporary files" in answer.json()["error"]["message"]
+    [refused] = [record for record in caplog.records if record.getMessage() == "request refused"]
+    assert "TMPDIR" in vars(refused)["error"]
+    assert not refused.exc_info
 
 
 @pytest.mark.slow

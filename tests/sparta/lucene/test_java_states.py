@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,12 +22,14 @@ from sparta.base.errors import (
     IndexStateError,
     InputError,
     JavaError,
+    JavaMemoryError,
     NewerFormatError,
     SpartaError,
     StorageError,
 )
 from sparta.data.languages import LANGUAGES
 from sparta.lucene import bridge as lucene
+from sparta.lucene import jvm
 from sparta.lucene.bridge import ImpactSearcher, ImpactWriter
 from tests.sparta.lucene.collections_of_impacts import random_query
 
@@ -176,7 +179,7 @@ with ImpactWriter(sys.argv[1]) as writer:
             try:
                 call()
             except JavaError as error:
-                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP" in str(error.remedy))
+                print("ran out of memory" in error.message and "SPARTA_JVM_HEAP=128m" in str(error.remedy))
 """
 
 
@@ -187,6 +190,14 @@ def test_batch_larger_than_javas_memory(tmp_path):
     command = [sys.executable, "-c", SMALL_HEAP, str(tmp_path)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n" * 4), done.stderr
+
+
+@pytest.mark.jvm
+def test_the_remedy_for_little_memory_names_no_more_than_the_machine_has(monkeypatch):
+    jvm.start_jvm()
+    assert re.fullmatch(r"SPARTA_JVM_HEAP=\d+m", jvm.doubled_heap())
+    monkeypatch.setattr(jvm, "usable_memory", lambda: 2**26)
+    assert jvm.doubled_heap() == "SPARTA_JVM_HEAP"
 
 
 def thrown(name: str, message: str) -> Exception:
@@ -208,7 +219,7 @@ def thrown(name: str, message: str) -> Exception:
 @pytest.mark.parametrize(
     ("name", "message", "reading", "kind"),
     [
-        ("java.lang.OutOfMemoryError", "Java heap space", False, JavaError),
+        ("java.lang.OutOfMemoryError", "Java heap space", False, JavaMemoryError),
         ("java.io.IOException", "No space left on device", False, StorageError),
         ("java.nio.file.AccessDeniedException", "/x/write.lock", False, StorageError),
         ("org.apache.lucene.index.IndexFormatTooNewException", "version 99", True, NewerFormatError),

@@ -140,6 +140,15 @@ def test_impossible_heap(bare, heap):
     assert caught.value.where == "$SPARTA_JVM_HEAP"
 
 
+def test_a_heap_larger_than_the_container_is_refused(bare):
+    bare.setattr("sparta.lucene.limits.container_memory", lambda: 2**30)
+    bare.setenv("SPARTA_JVM_HEAP", "1025m")
+    with pytest.raises(JavaError, match="64m to 1024m"):
+        jvm.memory_options()
+    bare.setenv("SPARTA_JVM_HEAP", "1g")
+    assert jvm.memory_options()[0] == "-Xmx1g"
+
+
 def test_the_variable_sets_the_heap(bare):
     bare.setenv("SPARTA_JVM_HEAP", "1g")
     assert jvm.memory_options() == ["-Xmx1g"]
