@@ -225,12 +225,12 @@ class _Formatter(logging.Formatter):
 
 
 def _quiet_logging() -> None:
-    """Send sparta's log to standard error, as lines without timestamps."""
+    """Send the log of sparta's packages to standard error, as lines without timestamps."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
-    root = logging.getLogger("sparta")
-    root.handlers = [handler]
-    root.propagate = False
+    for package in ("sparta", "hybrid", "dense"):
+        logging.getLogger(package).handlers = [handler]
+    logging.getLogger("sparta").propagate = False
 
 
 _IN_FOLDERS = ("corpus.jsonl*", "queries.jsonl*", "questions.jsonl*", "qrels.tsv*", "qrels/*.tsv*")

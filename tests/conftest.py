@@ -175,13 +175,14 @@ def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
 
 @pytest.fixture(scope="module")
 def own_logger() -> Iterator[None]:
-    """The commands take over the project's logger; later tests get it back as it was."""
+    """The commands take over the project's loggers; later tests get them back as they were."""
     import logging
 
-    logger = logging.getLogger("sparta")
-    before = logger.handlers, logger.propagate, logger.level
+    loggers = [logging.getLogger(name) for name in ("sparta", "hybrid", "dense")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
-    logger.handlers, logger.propagate, logger.level = before
+    for logger, state in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate, logger.level = state
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.resources import files
 from typing import Annotated, Any, BinaryIO
 
@@ -100,7 +100,7 @@ def create_app(settings: Settings, readers: OpenReaders | None = None) -> FastAP
     app.state.service, app.state.journal = service, journal
     _add_reading(app, service)
     _add_writing(app, service)
-    add_state(app, [service], metrics)
+    add_state(app, metrics)
     add_pages(app, "index.html")
     return app
 
@@ -126,7 +126,7 @@ def add_pages(app: FastAPI, first: str) -> None:
         )
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
     """Raise FastAPI's own errors (routing, validation) again, as `HttpError`."""
     if isinstance(error, HTTPException):
         remedy = "GET /docs lists the endpoints"
@@ -145,10 +145,10 @@ APPLICATION: dict[str, Any] = {
     "docs_url": None,
     "redoc_url": None,
     "redirect_slashes": False,  # a redirect would use http, and the host that the client names
-    "exception_handlers": {HTTPException: _refused, RequestValidationError: _refused},
+    "exception_handlers": {HTTPException: refused, RequestValidationError: refused},
     "responses": {
         "4XX": {"model": schemas.ErrorAnswer, "description": "What is wrong, and what to do."},
-        "5XX": {"model": schemas.ErrorAnswer, "description": "Timeout, not ready, or an internal error."},
+        "5XX": {"model": schemas.ErrorAnswer, "description": "Timeout, unavailable, or an internal error."},
     },
 }
 """Arguments of every application of the service."""
@@ -325,8 +325,8 @@ def _upload(text: str, example: str) -> dict[str, Any]:
     return {"responses": {200: {"model": schemas.Written}}, "openapi_extra": body}
 
 
-def add_state(app: FastAPI, services: Sequence[Service], metrics: Metrics) -> None:
-    """Add the paths that say whether these services run and can search, and the metrics."""
+def add_state(app: FastAPI, metrics: Metrics) -> None:
+    """Add the paths that say whether the service runs and can search, and the metrics."""
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -335,10 +335,7 @@ def add_state(app: FastAPI, services: Sequence[Service], metrics: Metrics) -> No
 
     @app.get("/ready")
     async def ready() -> dict[str, str]:
-        """Return "ready" if the service answers searches; 503 before the index is open and at shutdown."""
-        for service in services:
-            if not service.ready:
-                raise HttpError(503, f"the index {service.settings.shown_name} is not open")
+        """Return "ready": the service accepts connections only once the index is open."""
         return {"status": "ready"}
 
     @app.get("/metrics", include_in_schema=False)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hybrid.service.errors import HttpError
@@ -20,8 +21,9 @@ LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # timeouts in which a client has to read: a response first fills buffers on two machines
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:[^\n]*(?=\n[^ \t])", re.IGNORECASE)
+_PLAIN_HTTP = "send HTTP/1.1; the service speaks no TLS, so a URL begins with http://, not with https://"
 _END = re.compile(rb"\n\r?\n")
-_REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+_REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -30,7 +32,8 @@ class TimedProtocol(HttpToolsProtocol):
     Uvicorn itself waits forever, and httptools lets a head grow without bound. The connection of a client
     that reads nothing of its response for six times `seconds` is closed. If a request is answered before its
     whole body arrived, the rest of the body is dropped: the client can send it and then read the response.
-    Each piece of the rest must arrive within `seconds` after the piece before.
+    Each piece of the rest must arrive within `seconds` after the piece before. Refusals of uvicorn itself
+    (invalid HTTP, too many connections) are counted, logged and answered with JSON, like other errors.
 
     :param refusal: called with an error, the time waited in seconds and the client's address; counts and
         logs the error, and returns its JSON
@@ -114,6 +117,27 @@ class TimedProtocol(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.more_body = False
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer invalid HTTP like other errors, with JSON, and close the connection."""
+        self._write(HttpError(400, "the request is not valid HTTP", remedy=_PLAIN_HTTP), 0.0)
+        self.transport.close()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Start a request; uvicorn names another application if there are too many connections."""
+        super()._start_asgi_task(cycle, app if app is self.app else self._too_many)
+
+    async def _too_many(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Answer a request like other errors, with JSON, and close its connection."""
+        body = self._refused(HttpError(503, "the service has too many connections", remedy="try again later"))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"retry-after", b"1"),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
     def pause_writing(self) -> None:
         """Watch whether the client reads: more of the response waits than the write buffer takes."""
         super().pause_writing()
@@ -162,12 +186,19 @@ class TimedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is None or not self.cycle.more_body:  # else the request was already answered
-            body = self._refusal(HttpError(status, message), seconds, (self.client or ("",))[0])
-            self.transport.write(
-                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-                b"connection: close\r\n\r\n%b" % (status, _REASONS[status], len(body), body)
-            )
+            self._write(HttpError(status, message), seconds)
         self.transport.close()
+
+    def _write(self, error: HttpError, seconds: float) -> None:
+        body = self._refused(error, seconds)
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (error.status, _REASONS[error.status], len(body), body)
+        )
+
+    def _refused(self, error: HttpError, seconds: float = 0.0) -> bytes:
+        """Count and log an error, and return its JSON."""
+        return self._refusal(error, seconds, (self.client or ("",))[0])
 
 
 def _understood(data: bytes, end: int) -> bytes:

@@ -9,7 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from sparta.reader.config import reader_folder
 from sparta.rerank.reranked import open_reranker
 
 logger = logging.getLogger("sparta.serve")
+_LOGGERS = ("sparta", "hybrid", "dense", "uvicorn")
 _BACKLOG = 2048
+_IDLE_SECONDS = 75
+"""Longer than proxies keep idle connections (60 s), so that a proxy never sends a request to a closed one."""
 _STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_message", "message"))
 
 
@@ -34,7 +38,7 @@ _STANDARD_ATTRIBUTES = frozenset((*vars(logging.makeLogRecord({})), "color_messa
 def serve(
     *indexes: Settings, log_level: str = "info", announce: Callable[[str], object] | None = None
 ) -> None:
-    """Answer requests until a signal arrives; running requests then have `drain` seconds to finish.
+    """Open the indexes, then answer requests until a signal; running requests then have `drain` seconds.
 
     :param indexes: the settings of one index, or of several named indexes, which differ in their names,
         folders and keys only
@@ -56,8 +60,8 @@ def serve(
     for each in indexes:
         _check(each)
     settings = indexes[0]
-    listening_socket = _socket(settings.host, settings.port)
-    _log_as_json(log_level)
+    bound_socket = _bound_socket(settings)
+    log_as_json(log_level)
     app = application(indexes)
     protocol: Any = partial(TimedProtocol, seconds=settings.limits.timeout, refusal=app.state.journal.refusal)
     config = uvicorn.Config(
@@ -70,16 +74,19 @@ def serve(
         server_header=False,
         date_header=False,
         lifespan="off",  # uvicorn would log an error of the index as a traceback, and exit with code 3
+        timeout_keep_alive=_IDLE_SECONDS,
         limit_concurrency=_most_connections(settings.connections),
         timeout_graceful_shutdown=settings.drain,
     )
-    port = listening_socket.getsockname()[1]
+    port = bound_socket.getsockname()[1]
 
     class Server(uvicorn.Server):
         """Answers requests while the indexes are open."""
 
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
             async with app.router.lifespan_context(app):
+                with _address_errors(settings):
+                    bound_socket.listen(_BACKLOG)
                 logger.info("service is listening", extra={"host": settings.host, "port": port})
                 if announce:
                     announce(f"http://{_shown_host(settings.host)}:{port}")
@@ -90,7 +97,7 @@ def serve(
     for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal_number != signal.SIGHUP or signal.getsignal(signal_number) != signal.SIG_IGN:  # else nohup
             signal.signal(signal_number, server.handle_exit)
-    server.run([listening_socket])
+    server.run([bound_socket])
     if any(thread.name.startswith(READER) for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(0)
@@ -136,15 +143,29 @@ def _shown_host(host: str) -> str:
     return f"[{name}]" if ":" in name else name
 
 
-def _socket(host: str, port: int) -> socket.socket:
-    name = host.strip("[]")
-    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+def _bound_socket(settings: Settings) -> socket.socket:
+    """Return a socket that reserves the address; until it listens, the system refuses connections."""
+    name = settings.host.strip("[]")
+    bound = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)
+    with ExitStack() as after_error, _address_errors(settings):
+        after_error.callback(bound.close)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((name, settings.port))
+        after_error.pop_all()
+    return bound
+
+
+@contextmanager
+def _address_errors(settings: Settings) -> Iterator[None]:
+    """Convert the system's error for an address into an InputError that names the address."""
     try:
-        return socket.create_server((name, port), family=family, backlog=_BACKLOG)
+        yield
     except OSError as error:
         raise InputError(
             f"the service cannot listen on this address: {error.strerror or error}",
-            where=f"{host}:{port}",
+            where=f"{settings.host}:{settings.port}",
             remedy=remedy("name another {} or {}", Option("port"), Option("host")),
         ) from error
 
@@ -163,10 +184,14 @@ class JsonFormatter(logging.Formatter):
         return dumps(line, default=str).decode()
 
 
-def _log_as_json(level: str) -> None:
+def log_as_json(level: str) -> None:
+    """Log as JSON: the service's messages from `level` on, and warnings and errors of other packages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in ("sparta", "uvicorn"):
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers, logger.propagate = [], True
         logger.setLevel(level.upper())

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hybrid.answering.open_readers import OpenReaders
-from hybrid.service.app import APPLICATION, add_pages, add_state, create_app, describe_keys
+from hybrid.service.app import APPLICATION, add_pages, add_state, create_app, describe_keys, refused
 from hybrid.service.errors import HttpError
 from hybrid.service.journal import Journal
 from hybrid.service.keys import Keys
@@ -50,15 +51,29 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
     common = replace(first, keys=Keys.of_all(settings.keys for settings in indexes), writable=True)
     # The page of an index needs no key, also without the slash at the end.
     open_paths = [*OPEN_PATHS, *(f"{INDEXES}{name}" for name in apps)]
+    names = list(apps)
+
+    async def not_answered(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException) or error.status_code != 404:
+            return await refused(request, error)
+        names_shown = "" if common.keys else f"; the indexes: {', '.join(names)}"  # /static/… needs no key
+        raise HttpError(
+            404,
+            f"the path names no index{names_shown}",
+            remedy=f"begin the path with {INDEXES}NAME/; GET /indexes lists the names",
+        )
+
     app = _ServiceApp(
-        **APPLICATION,
+        **{
+            **APPLICATION,
+            "exception_handlers": dict.fromkeys(APPLICATION["exception_handlers"], not_answered),
+        },
         lifespan=lifespan,
         middleware=[Middleware(_ByName, apps=apps), *middleware(common, journal, open_paths)],
     )
     app.state.apps, app.state.keys, app.state.journal = apps, common.keys, journal
-    add_state(app, services, metrics)
+    add_state(app, metrics)
     add_pages(app, "indexes.html")
-    names = list(apps)
 
     @app.get("/indexes", responses={200: {"model": Indexes}})
     async def list_indexes() -> Indexes:
@@ -72,15 +87,6 @@ def application(indexes: Sequence[Settings]) -> FastAPI:
             query = request.scope["query_string"].decode("latin-1")
             return Response(status_code=307, headers={"Location": f"{name}/{query and '?'}{query}"})
         raise HttpError(404, f"there is no index {name!r}; the indexes: {', '.join(names)}")
-
-    @app.api_route("/{path:path}", methods=_METHODS, include_in_schema=False)
-    async def not_of_an_index(path: str) -> Response:
-        names_shown = "" if common.keys else f"; the indexes: {', '.join(names)}"  # POST /health needs no key
-        raise HttpError(
-            404,
-            f"the path names no index{names_shown}",
-            remedy=f"begin the path with {INDEXES}NAME/; GET /indexes lists the names",
-        )
 
     return app
 

@@ -66,9 +66,10 @@ def test_a_bad_record_with_them_in_its_message(tmp_path: Path, tiny_model_folder
 
 
 @pytest.mark.usefixtures("own_logger")
-def test_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("logger", ["sparta.x", "hybrid.x", "dense.x"])
+def test_what_is_logged(logger: str, capsys: pytest.CaptureFixture[str]) -> None:
     sparta.main(["terms", "--help"], standalone_mode=False)
-    logging.getLogger("sparta.x").warning("from a file: %s", EVIL)
+    logging.getLogger(logger).warning("from a file: %s", EVIL)
     printed = capsys.readouterr().err
     assert printed.startswith("WARNING: from a file: \\x1b[2J")
     assert controls(printed) == set()

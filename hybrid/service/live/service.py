@@ -48,7 +48,6 @@ class Service:
 
     def __init__(self, settings: Settings, metrics: IndexMetrics, readers: OpenReaders) -> None:
         self.settings, self.metrics = settings, metrics
-        self.ready = False
         self._aside: Counter[ThreadPoolExecutor] = Counter()
         self._answers = Answers(readers)
 
@@ -68,11 +67,9 @@ class Service:
             self._watch_metrics()
             self._examples = await in_index_thread(example_questions, settings.index)
             following = asyncio.create_task(self._follow(index_thread))
-            self.ready = True
             try:
                 yield
             finally:
-                self.ready = False
                 following.cancel()
                 await in_index_thread(self._batcher.close)
                 await in_index_thread(self._dense_batcher.close)

@@ -66,7 +66,7 @@ def as_before() -> Iterator[None]:
     """The signals and loggers that a server in this process takes over are given back."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
-    loggers = [logging.getLogger(name) for name in ("sparta", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("", "sparta", "hybrid", "dense", "uvicorn")]
     states = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
     for number, handler in zip(numbers, handlers, strict=True):

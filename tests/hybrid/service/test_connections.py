@@ -47,19 +47,33 @@ def seconds() -> float:
 
 
 @pytest.fixture
-def served(seconds: float) -> Iterator[tuple[int, set[Any]]]:
+def limit() -> int | None:
+    """How many connections the server has before it refuses requests."""
+    return None
+
+
+@pytest.fixture
+def metrics() -> Any:
+    """The metrics of the server."""
+    from hybrid.service.metrics import Metrics
+
+    return Metrics()
+
+
+@pytest.fixture
+def served(seconds: float, limit: int | None, metrics: Any) -> Iterator[tuple[int, set[Any]]]:
     """The port of a server with our connections, and those that are open."""
     import uvicorn
 
     from hybrid.service.connections import TimedProtocol
     from hybrid.service.journal import Journal
-    from hybrid.service.metrics import Metrics
 
-    journal = Journal(Metrics())
+    journal = Journal(metrics)
     http_class: Any = partial(TimedProtocol, seconds=seconds, refusal=journal.refusal)
     app = guarded(reads, Settings(limits=Limits(timeout=seconds, body=1 << 20)), journal)
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http=http_class, log_config=None, lifespan="off"))
+    config = uvicorn.Config(app, http=http_class, log_config=None, lifespan="off", limit_concurrency=limit)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     yield listening.getsockname()[1], server.server_state.connections
@@ -136,6 +150,23 @@ def test_a_body_beside_an_offer_is_never_a_request(port: int) -> None:
             found += more
     assert b"POST 20" in found
     assert b"GET 0" not in found
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent", "status", "code"),
+    [
+        (None, b"\x16\x03\x01 TLS, not HTTP\r\n\r\n", 400, "bad_request"),
+        (1, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 503, "unavailable"),
+    ],
+)
+def test_refusals_of_uvicorn_are_json_and_counted(
+    port: int, metrics: Any, sent: bytes, status: int, code: str
+) -> None:
+    head, _, body = asked(port, sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(body)["error"]["code"] == code
+    count = f'sparta_requests_total{{method="other",route="other",status="{status}"}} 1.0'
+    assert count in metrics.text().decode()
 
 
 @pytest.mark.parametrize("seconds", [0.3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -10,11 +11,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybrid.service.settings import Settings
 from sparta.base.errors import InputError
+from sparta.index.reader import IndexReader
 from tests.hybrid.service.services import QUESTION, ROOT
 from tests.programs import sparta
 
@@ -89,8 +92,9 @@ def test_a_damaged_index_ends_the_command_as_any_other(index: Path) -> None:
 def test_connections_are_as_many_as_open_files_allow(built, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
 
-    def config(*_: object, limit_concurrency: int, **__: object) -> None:
+    def config(*_: object, limit_concurrency: int, timeout_keep_alive: int, **__: object) -> None:
         limits.append(limit_concurrency)
+        assert timeout_keep_alive > 60, "a proxy keeps idle connections for 60 s"
         raise InputError("stopped before it listens", remedy="none")
 
     monkeypatch.setattr("uvicorn.Config", config)
@@ -100,6 +104,70 @@ def test_connections_are_as_many_as_open_files_allow(built, monkeypatch: pytest.
         port = free.getsockname()[1]
     assert "allows about 64 connections of 4096" in sparta("serve", "--index", built, "--port", port).stderr
     assert limits == [64]
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("as_before")
+def test_connections_are_refused_until_the_index_is_open(built, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid.service.server import serve
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    outcomes = []
+
+    def connect(*_: object) -> None:
+        with socket.socket() as client:
+            outcomes.append(client.connect_ex(("127.0.0.1", port)))
+
+    def opened(*arguments: Any, **options: Any) -> IndexReader:
+        connect()
+        return IndexReader(*arguments, **options)
+
+    def announce(_address: str) -> None:
+        connect()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("hybrid.service.live.service.IndexReader", opened)
+    serve(Settings(index=built, port=port), announce=announce)
+    assert outcomes == [errno.ECONNREFUSED, 0]
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("as_before")
+def test_an_address_that_is_taken_while_the_index_opens_is_an_error(
+    built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two services that start at once can both reserve the port, but only one of them can listen."""
+    from hybrid.service.server import serve
+
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+
+        def opened(*arguments: Any, **options: Any) -> IndexReader:
+            other.listen()
+            return IndexReader(*arguments, **options)
+
+        monkeypatch.setattr("hybrid.service.live.service.IndexReader", opened)
+        with pytest.raises(InputError, match="cannot listen on this address"):
+            serve(Settings(index=built, port=other.getsockname()[1]))
+
+
+@pytest.mark.usefixtures("as_before")
+def test_every_logger_writes_json_from_the_level_on(capsys: pytest.CaptureFixture[str]) -> None:
+    from hybrid.service import server
+
+    server.log_as_json("error")
+    for name in ("sparta.x", "hybrid.x", "dense.x", "asyncio", "uvicorn.error"):
+        logging.getLogger(name).warning("hidden")
+        logging.getLogger(name).error("shown by %s", name)
+    server.log_as_json("info")
+    for name in ("hybrid.x", "asyncio"):
+        logging.getLogger(name).info("started %s", name)
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    shown = [f"shown by {name}" for name in ("sparta.x", "hybrid.x", "dense.x", "asyncio", "uvicorn.error")]
+    assert events == [*shown, "started hybrid.x"]
 
 
 @pytest.mark.slow

@@ -97,9 +97,15 @@ def test_without_a_key_the_service_names_no_index(built, moons, open_several) ->
     client = open_several({"secret": built, "moons": moons}, keys)
     icon = client.get("/favicon.ico")
     assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
-    for method, path in (("POST", "/health"), ("PUT", "/"), ("GET", "/nothing"), ("GET", "/indexes")):
+    for method, path in (
+        ("POST", "/health"),
+        ("PUT", "/"),
+        ("GET", "/static/nothing"),
+        ("GET", "/nothing"),
+        ("GET", "/indexes"),
+    ):
         answer = client.request(method, path)
-        assert answer.status_code in (401, 404)
+        assert answer.status_code in (401, 404, 405)
         assert "secret" not in answer.text
 
 
@@ -131,6 +137,9 @@ def test_a_path_of_no_index_names_the_indexes(built, moons, open_several) -> Non
         answer = client.post(path, json={"query": "moon"})
         assert answer.status_code == 404, path
         assert "the indexes: built, moons" in answer.json()["error"]["message"], path
+    for path in ("/health", "/ready", "/metrics", "/indexes"):
+        answer = client.post(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD"), path
     answer = client.get("/indexes/moons", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, "moons/")
     assert client.get("/indexes/moons?q=the%20moon&k=2").url.raw_path == b"/indexes/moons/?q=the%20moon&k=2"
