@@ -114,7 +114,7 @@ def test_connections_are_refused_until_the_index_is_open(built, monkeypatch: pyt
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    outcomes = []
+    outcomes: list[int] = []
 
     def connect(*_: object) -> None:
         with socket.socket() as client:
