@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass
@@ -261,9 +262,30 @@ class Declared:
 
     def __call__(self, command: Callable[..., Any]) -> Callable[..., Any]:
         """Add the option to a command."""
-        decorated: Any = click.option(*self._flags, **self._settings)(command)
+        decorated: Any = click.option(*self._flags, **_completing_files(self._settings))(command)
         decorated.__click_params__[-1].section = self._section
         return decorated
+
+
+_NAMES_FILES = re.compile(r"\b(FILE|PATH|FOLDER|DIR)\b")
+
+
+def _completing_files(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a parameter; the shell completes files if its metavar names a file or folder.
+
+    A parameter of click's type Path completes files in any case.
+    """
+    is_path = isinstance(settings.get("type"), click.Path)
+    if is_path or not _NAMES_FILES.search(settings.get("metavar") or ""):
+        return {**settings}
+    return {"shell_complete": _complete_files, **settings}
+
+
+def _complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Tell the shell to complete the names of files and folders."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 def option(text: str, *flags: str, **settings: Any) -> Any:
@@ -273,7 +295,7 @@ def option(text: str, *flags: str, **settings: Any) -> Any:
 
 def argument(*names: str, **settings: Any) -> Any:
     """Declare an argument. The return type `Any` allows the argument as default of a typed field."""
-    return click.argument(*names, **settings)
+    return click.argument(*names, **_completing_files(settings))
 
 
 def options(*decorators: Decorator) -> Any:

@@ -6,22 +6,21 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import command, folder_type
+from cli._arguments import command, folder_type, option
 
 
 @command()
-@click.option(
+@option(
+    "Checkpoint file of DPR, TASER or Chain-of-Skills; or both folders of a DPR model of transformers, with"
+    " --from twice.",
     "--from",
     "sources",
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|ID",
-    help="Checkpoint file of DPR, TASER or Chain-of-Skills; or both folders of a DPR model of"
-    " transformers, with"
-    " --from twice.",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder for the model.")
-@click.option("--tokenizer", metavar="FOLDER|ID", help="Tokenizer, if the checkpoint has none.")
+@option("Tokenizer, if the checkpoint has none.", "--tokenizer", metavar="FOLDER|ID")
 @click.option(
     "--reader",
     type=click.Choice(["question", "passage", "expanded", "mention", "entity"]),

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import command, folder_type
+from cli._arguments import command, folder_type, option
 from cli._options import encoder_options, index_option, refuse_leftover
 from cli._reports import print_channel_reports
 
 
 @command()
 @index_option
-@click.option(
+@option(
+    "Dense model [default: the model of the existing channel or of --vectors, else the shipped model].",
     "--model",
     metavar="FOLDER|ID",
-    help="Dense model [default: the model of the existing channel or of --vectors, else the shipped model].",
 )
 @click.option(
     "--kind",

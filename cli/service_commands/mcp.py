@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from cli._arguments import command, whole
+from cli._arguments import command, option, whole
 from cli._options import index_option
 from cli._search import channel_option
 
@@ -15,7 +13,7 @@ from cli._search import channel_option
 @index_option
 @channel_option()
 @whole(10, "Number of hits, unless the language model asks for another number.", "-k", most=100)
-@click.option("--reader", metavar="FOLDER", help="Reader's folder [default: the shipped reader].")
+@option("Reader's folder [default: the shipped reader].", "--reader", metavar="FOLDER")
 def mcp(index: Path | None, channel: str | None, k: int, reader: str | None) -> None:
     """Serve an index to a language model (MCP).
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli._arguments import command, folder_type, output_type
+from cli._arguments import command, folder_type, option, output_type
 from cli._options import index_option
 from cli._output import counted
 from sparta.base.errors import InputError
@@ -76,10 +76,10 @@ def export(index: Path | None, form: str, output: Path, query_weights: Path | No
 
 
 @command("export-model")
-@click.option(
+@option(
+    "SPARTA model: a folder, or an id of the Hugging Face hub [default: the shipped model].",
     "--model",
     metavar="FOLDER|ID",
-    help="SPARTA model: a folder, or an id of the Hugging Face hub [default: the shipped model].",
 )
 @click.option("--output", required=True, type=folder_type, help="Folder to write, new or empty.")
 def export_model(model: str | None, output: Path) -> None:
