@@ -59,6 +59,24 @@ def how_to_finish(generation: Generation, index: Path) -> Remedy:
     return remedy("repeat the interrupted command with {}: {}", RESUME, command)
 
 
+def how_to_sync(generation: Generation, index: Path) -> Command:
+    """Return the command that keeps the passages of a first build whose corpus has changed since.
+
+    A sync takes all other options from the index.
+    """
+    job = generation.job
+    query = [Option(name, value) for name, value in job.reading.items() if name == "query"]
+    options = (*query, *_dtype_option(generation))
+    index_options = ", ".join(option.for_python() for option in options)
+    python_options = f", options=IndexOptions({index_options})" if options else ""
+    return Command(
+        "sparta sync",
+        (str(job.source),),
+        (*options, Option("index", index)),
+        python=f"Index({str(index)!r}).sync({job.source!r}{python_options})",
+    )
+
+
 def how_to_correct(generation: Generation, index: Path) -> Remedy:
     """Return the remedy for an interrupted append or update whose input has changed."""
     from sparta.data.formats.reading import RECORDS
@@ -111,9 +129,14 @@ def _options(generation: Generation, kind: str) -> list[Option]:
         options += [Option("bits", bits)] if bits != _USUAL_BITS else []
         if name and not sparta_folder(name) and not generation.model.get("query_network"):
             options.append(Option("query_encoder", "none"))  # a model of another project may have a network
-        dtype = dtype_of(generation.arithmetic)
-        options += [Option("dtype", dtype)] if dtype not in ("", "auto", _USUAL_DTYPE) else []
+        options += _dtype_option(generation)
     return options
+
+
+def _dtype_option(generation: Generation) -> list[Option]:
+    """Return the option for the arithmetic of a generation's impacts, if it is not the usual arithmetic."""
+    dtype = dtype_of(generation.arithmetic)
+    return [Option("dtype", dtype)] if dtype not in ("", "auto", _USUAL_DTYPE) else []
 
 
 def options_of(name: str, value: object) -> list[Option]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from sparta.index.build import (
     up_to_date,
     write_index,
 )
+from sparta.index.changes import how_to_sync
 from sparta.index.channels import begin_passes, begun_channels, other_channels, split_channels, sync_channels
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import BM25, BOTH_CHANNELS, GROWING, JSON, Job
@@ -98,8 +99,21 @@ def build_index(
                 in_pass = () if mode in GROWING else passes.values()
                 source = _source(folder, mode, reader, job, chosen, shown, encoder, in_pass)
                 report = write_index(folder, source, chosen.for_writing(mode))
+                if mode not in GROWING:
+                    _warn_if_changed(folder, reader, job)
         reader.close()
     return _with_channels(folder, report, chosen, passes, mode)
+
+
+def _warn_if_changed(folder: IndexFolder, reader: CorpusReader, job: Job) -> None:
+    """Warn if the files of a corpus changed while a new index was built from them."""
+    with suppress(ValueError):  # a resumed job may have had nothing left to read
+        if job.sha256 is not None and reader.fingerprint()["sha256"] != job.sha256:
+            logger.warning(
+                "%s changed while it was read. To index the changes: %s",
+                reader.source,
+                remedy("{}", how_to_sync(folder.require_live(), folder.path)),
+            )
 
 
 def _begun(

@@ -18,6 +18,7 @@ from sparta.index.changes import (
     how_to_add_impacts,
     how_to_finish,
     how_to_rebuild,
+    how_to_sync,
     is_whole,
     job_name,
     options_of,
@@ -60,13 +61,13 @@ def plan(
         state = state.for_resuming
     building, live = state.building, state.live
     if options.resume and building:
-        _check_same_job(index, building, source, job)
+        _check_same_job(index, state, building, source, job)
         _check_arithmetic(index, building, source)
         if live and "overwrite" not in (options.mode, building.job.mode):
             _check_unchanged(index, live, job, adds_impacts=True)
         return lambda: index.reopen(building, live)
     if live and not live.complete and not live.job.grows and options.mode == "create":
-        raise _unfinished_error(index, live)  # beside an unfinished overwrite
+        raise _unfinished_error(index, state, live)  # beside an unfinished overwrite
     if live and (options.mode == "create" or options.resume) and _made_from(live, source, job):
         if options.mode == "create":
             _check_unchanged(index, live, job, adds_impacts=False)
@@ -305,8 +306,13 @@ def _may_lack_passages(job: Job) -> bool:
 
     A part of a file or folder has no hash either, but contains all passages that the index lacks (`sync`).
     """
+    return job.sha256 is None and not _is_of_files(job)
+
+
+def _is_of_files(job: Job) -> bool:
+    """Return whether the input of a job is a file or folder that still exists."""
     source = Path(job.source or "")
-    return job.sha256 is None and not (source.is_absolute() and (source.is_file() or source.is_dir()))
+    return source.is_absolute() and (source.is_file() or source.is_dir())
 
 
 def has_written(index: IndexFolder, generation: Generation) -> bool:
@@ -340,7 +346,7 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
             remedy=remedy("repeat the command with {} to add impacts", RESUME),
         )
     if state.building:
-        return _unfinished_error(index, state.building)
+        return _unfinished_error(index, state, state.building)
     return IndexStateError(
         "an index of another input, or with other options, already exists",
         where=str(index.path),
@@ -353,24 +359,44 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
     )
 
 
-def _unfinished_error(index: IndexFolder, generation: Generation) -> IndexStateError:
+def _unfinished_error(index: IndexFolder, state: IndexState, generation: Generation) -> IndexStateError:
     """Return the error for creating an index where an unfinished build exists."""
+    sync = _how_to_keep(index, state, generation)
     return IndexStateError(
         f"an unfinished index of {generation.job.source} already exists",
         where=str(index.path),
-        remedy=remedy("continue with {}, or start again with {}", RESUME, _OVERWRITE),
+        remedy=remedy(
+            "continue with {}; if the input has changed, {}; or start again with {}", RESUME, sync, _OVERWRITE
+        )
+        if sync
+        else remedy("continue with {}, or start again with {}", RESUME, _OVERWRITE),
     )
 
 
-def _check_same_job(index: IndexFolder, generation: Generation, source: Source, job: Job) -> None:
+def _how_to_keep(index: IndexFolder, state: IndexState, generation: Generation) -> Remedy:
+    """Return the remedy that keeps the committed passages of a first build after a change of its input.
+
+    The remedy is empty if no sync can follow the input, or if a sync would change another generation.
+    """
+    job = generation.job
+    is_first = generation == state.searchable and has_passages(index, generation)
+    if not (is_first and job.kind == CORPUS and _is_of_files(job)):
+        return Remedy()
+    return remedy("keep the committed passages with: {}", how_to_sync(generation, index.path))
+
+
+def _check_same_job(
+    index: IndexFolder, state: IndexState, generation: Generation, source: Source, job: Job
+) -> None:
     """Raise if a resumed build has a different input or different options than when it started."""
     _check_model(index, generation, source)
     differing = generation.job.differences(job)
     if differing and {*differing} <= {"bytes", "sha256"}:
+        sync = _how_to_keep(index, state, generation)
         raise IndexStateError(
             "the input has changed since this index was started",
             where=str(index.path),
-            remedy=remedy("start again with {}", _OVERWRITE),
+            remedy=sync + remedy("; or start again with {}" if sync else "start again with {}", _OVERWRITE),
         )
     if differing:
         raise IndexStateError(

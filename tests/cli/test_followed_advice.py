@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sqlite3
 from pathlib import Path
@@ -201,3 +202,43 @@ def test_a_corpus_whose_path_is_not_utf_8(tmp_path: Path) -> None:
     done(sparta("index", "--corpus", corpus, *BM25, "--index", "ix"))
     again = done(sparta("index", "--corpus", corpus, *BM25, "--index", "ix"))
     assert "up to date" in again.output
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        (),
+        (*BM25, "--unit", "sentence", "--language", "de"),
+        (*BM25, "--id-field", "key", "--text-field", "title", "--text-field", "body", "--chunk", "6"),
+    ],
+)
+def test_a_first_build_whose_corpus_was_corrected(
+    tmp_path: Path, model: tuple[str, ...], form: tuple[str, ...]
+) -> None:
+    """The committed passages stay: only the others are written."""
+    names = ("key", "body") if "--id-field" in form else ("id", "text")
+    records = [dict(zip(names, (f"p{n}", f"The moon. The sun {n}."), strict=True)) for n in range(2500)]
+    records = records if form else records[:600]  # a model is slow
+    corpus = written(tmp_path / "my texts.jsonl", *(record | {"title": "T"} for record in records))
+    right = corpus.read_text("utf-8")
+    corpus.write_text(right.removesuffix("}\n") + ",}\n")
+    build = ("index", "--corpus", corpus, *form, "--index", "my ix", "--commit-seconds", "0")
+    build = build if form else (*build, *model)
+    assert "correct the record" in remedy_of(sparta(*build))
+    corpus.write_text(right)
+    advice = remedy_of(sparta(*build))
+    assert advice.startswith("continue with --resume; if the input has changed, keep the committed passages")
+    commands = [
+        printed.partition("keep the committed passages with: ")[2].partition("; or start again with ")[0]
+        for printed in (advice, remedy_of(sparta(*build, "--resume")))
+    ]
+    assert commands[0] == commands[1]
+    output = done(follow(commands[0])).output
+    counts = [
+        int(number.replace(",", ""))
+        for number in re.findall(r"([\d,]+) (?:added|passages unchanged)", output)
+    ]
+    assert sum(counts) == len(records)
+    assert min(counts) > 0
+    assert " 0 updated, 0 deleted" in output
+    assert "complete" not in done(sparta("info", "--index", "my ix")).stderr
