@@ -123,6 +123,7 @@ def test_an_unknown_language_leaves_nothing_behind(tmp_path, corpus, index, mode
         assert str(folder) not in result.stderr
     given = ("--corpus", corpus, "--output", tmp_path / "new", "--language", "English")
     refused(sparta("encode", *given, *model), 2, "unknown language code 'English'")
+    refused(sparta("index", "--corpus", corpus, "--language", ""), 2, "unknown language code ''")
     assert not (tmp_path / "new").exists()
     assert sorted(p.name for p in index.iterdir()) == before
 

@@ -14,7 +14,7 @@ from sparta.base.errors import InputError, ModelError, SpartaError
 from sparta.base.remedies import Option, remedy
 from sparta.data.corpus import Corpus, open_corpus
 from sparta.data.formats.fields import Fields
-from sparta.data.languages import DEFAULT_LANGUAGE, language_of
+from sparta.data.languages import DEFAULT_LANGUAGE, check_language, language_of
 from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.units import check_unit, same_chunks
 from sparta.index.changes import how_to_rebuild
@@ -87,6 +87,8 @@ class IndexOptions:
         for name in ("device", "query"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise InputError(f"{name} must be a string, found {value!r}")
+        if self.language is not None:
+            check_language(self.language)
         limit("bits", self.bits)
         whole("threads", self.threads, most=MOST_THREADS)
         seconds("commit_seconds", self.commit_seconds)
