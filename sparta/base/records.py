@@ -18,7 +18,7 @@ class Passage:
 
     `text` is the answer a; `context`, which may be empty, is its context c. If `context` is not empty,
     `context[start:end] == text`. `record` holds the fields of the corpus record, which the index stores.
-    `where` is `path:line`, for messages.
+    `where` is `path:line` or `path: row N`, for messages.
     """
 
     passage_id: str

@@ -15,6 +15,7 @@ from sparta.base.disk.unsupported import refuse_unsupported
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT, plain_name, shown_name, unreadable
 from sparta.base.manifest import is_index
+from sparta.base.remedies import Command, Remedy, remedy
 from sparta.data.formats.limited import DOCUMENT_SUFFIXES
 from sparta.data.formats.sqlite import stored_files
 from sparta.data.parsing import shortened
@@ -64,13 +65,17 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         reasons |= dict.fromkeys(set(files) - set(beir_corpus), f"beside {BEIR_CORPUS}")
         reasons = {entry: reason for entry, reason in reasons.items() if not _NOT_PASSAGES.match(entry.name)}
         files = beir_corpus
-    if not files:
-        raise InputError(
-            "no corpus in this folder: no JSONL, TSV, text, Markdown, HTML, PDF, CSV, Parquet or Arrow file",
-            where=source,
-            remedy="name a file, or a folder with such files (records and tables not in subfolders)",
-        )
     ignored = [f"{entry.relative_to(path)} ({reasons[entry]})" for entry in entries if entry in reasons]
+    if not files:
+        kinds = "JSONL, TSV, text, Markdown, HTML, PDF, CSV, Parquet or Arrow"
+        message = f"no {kinds} file"
+        if ignored:
+            message = f"no file to read; left out: {_listed(ignored, 3)}"
+        raise InputError(
+            f"no corpus in this folder: {message}",
+            where=source,
+            remedy=f"name a file, or a folder of {kinds} files (records and tables not in subfolders)",
+        )
     return [str(entry) for entry in files], ignored
 
 
@@ -83,10 +88,10 @@ def warn_of_ignored(source: str | Path, files: Sequence[str | Path], ignored: Se
     logger.warning("%s: reading %s; not reading %s", source, _listed(names), _listed(ignored))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str], most: int = _MOST_LISTED) -> str:
     """Join the first names, and say how many more names there are."""
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def is_text_of(path: str, source: str) -> bool:
@@ -201,8 +206,27 @@ def format_of(path: str | Path, first_line: bytes) -> Format:
     raise InputError(
         f"unknown format: expected a JSON object or tab-separated columns, found {shortened(first_line)}",
         where=f"{shown_name(path)}:1",
-        remedy="name the file .txt if it is one text, .csv if it is a table; or convert it to JSONL:"
-        f" {_conversion(path)}",
+        remedy=_how_to_name(path, first_line.removeprefix(BOM).lstrip()),
+    )
+
+
+def _how_to_name(path: str | Path, start: bytes) -> str | Remedy:
+    """Return the remedy for a file of an unknown format.
+
+    :param start: the beginning of the file
+    """
+    if start.startswith(b"<mediawiki"):
+        dump = "FILE" if str(path) == STANDARD_INPUT else path
+        links = Command.of("dense links", dump=dump, output="links.jsonl", passages="passages.jsonl")
+        return remedy("read the passages of this dump of Wikipedia with: {}, then name passages.jsonl", links)
+    if start.startswith(b"<"):
+        return (
+            "name the file .html if it is a web page; convert other XML to JSONL: one object per line,"
+            " with id, text and optionally title"
+        )
+    return (
+        "name the file .txt if it is one text, .csv if it is a table; or convert it to JSONL:"
+        f" {_conversion(path)}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from sparta.base.disk.streams import MAX_LINE_VARIABLE, input_errors, longest_line, open_decompressed
 from sparta.base.errors import InputError
+from sparta.base.files import shown_name
 from sparta.data.parsing import TO_UTF8, json_parts, refuse_half_pairs
 
 _BLOCK_BYTES = 1 << 20
@@ -37,6 +38,8 @@ def json_list(path: Path, form: str, block_bytes: int = _BLOCK_BYTES) -> Iterato
             for element, _ in placed_elements(stream, block_bytes):
                 element_count += 1
                 yield element
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from None
     except (ValueError, RecursionError) as error:
         place = f" after {element_count:,} complete elements" if element_count else ""
         # The line and column of a decoding error refer to the buffer, so only its reason is shown.
@@ -86,11 +89,19 @@ def begins_list(path: Path) -> bool:
         with input_errors(path), open_decompressed(path) as stream:
             return _Text(stream).peek() == "["
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"the JSON file is not UTF-8 ({error})",
-            where=str(path),
-            remedy=TO_UTF8,
-        ) from None
+        raise not_utf8(path, error) from None
+
+
+def not_utf8(path: str | Path, error: UnicodeDecodeError) -> InputError:
+    """Return the error for a JSON list that is not UTF-8.
+
+    The position of a decoding error refers to the buffer, so only the invalid byte is shown.
+    """
+    return InputError(
+        f"invalid UTF-8: expected a JSON file in UTF-8, found byte 0x{error.object[error.start]:02x}",
+        where=shown_name(path),
+        remedy=TO_UTF8,
+    )
 
 
 class _Text:

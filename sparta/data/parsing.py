@@ -44,7 +44,7 @@ class BadRecordError(InputError):
     """A line that is not a valid record. `reason` is a short category; the message has the details."""
 
     def __init__(
-        self, reason: str, detail: str = "", *, where: str = "", remedy: str | Remedy = "correct the line"
+        self, reason: str, detail: str = "", *, where: str = "", remedy: str | Remedy = "correct the record"
     ) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason, where=where, remedy=remedy)
         self.reason = reason
@@ -60,6 +60,12 @@ def placed(where: str) -> Iterator[None]:
         raise
 
 
+def split_place(where: str) -> tuple[str, int]:
+    """Split a place such as `path:3` or `path: row 3` before its number."""
+    path = where.rstrip("0123456789")
+    return path, int(where[len(path) :])
+
+
 TO_UTF8 = "convert the file to UTF-8 (iconv -f ITS_ENCODING -t UTF-8)"
 
 
@@ -73,8 +79,10 @@ def decoded(line: bytes, where: str = "") -> str:
         return line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         *lines_before, start_of_line = line[: error.start].split(b"\n")
-        path, _, number = where.rpartition(":")
-        place = f"{path}:{int(number) + len(lines_before)}" if where else ""
+        place = ""
+        if where:
+            path, number = split_place(where)
+            place = f"{path}{number + len(lines_before)}"
         position = f"byte 0x{line[error.start]:02x} at byte {len(start_of_line)} of the line (counted from 0)"
         raise BadRecordError(
             "invalid UTF-8", f"expected UTF-8 text, found {position}", where=place, remedy=TO_UTF8
@@ -95,8 +103,8 @@ def parse_object(line: str) -> dict[str, Any]:
     """
     record = parse_value(line)
     if not isinstance(record, dict):
-        remedy = "write one JSON object per line (jq -c '.[]' converts an array)"
-        raise BadRecordError("not a JSON object", f"the line contains {_kind(record)}", remedy=remedy)
+        remedy = "write each record as a JSON object (jq -c '.[]' converts an array of objects to lines)"
+        raise BadRecordError("not a JSON object", f"found {_kind(record)}", remedy=remedy)
     return record
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sparta.base.closing import Closing
 from sparta.base.errors import FREE_TEMPORARY, StorageError
+from sparta.data.parsing import split_place
 
 
 class SeenIds(Closing):
@@ -30,7 +31,7 @@ class SeenIds(Closing):
         self._database.close()
 
     def add(self, batch: Sequence[tuple[str, str]]) -> dict[int, str]:
-        """Add pairs of an id and its location `path:line`; several ids may share a location.
+        """Add pairs of an id and its location, such as `path:line`; several ids may share a location.
 
         Returns, for the position of each pair with a known id, the location where the id occurred first.
         """
@@ -53,10 +54,10 @@ class SeenIds(Closing):
         return repeated
 
     def _place(self, where: str) -> tuple[int, int]:
-        path, _, line = where.rpartition(":")
-        return self._paths.setdefault(path, len(self._paths)), int(line)
+        path, line = split_place(where)
+        return self._paths.setdefault(path, len(self._paths)), line
 
     def _first(self, passage_id: str) -> str:
         query = "SELECT path, line FROM ids WHERE id = ?"
         path, line = self._database.execute(query, (passage_id,)).fetchone()
-        return f"{list(self._paths)[path]}:{line}"
+        return f"{list(self._paths)[path]}{line}"

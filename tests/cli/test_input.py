@@ -29,7 +29,7 @@ BAD_CORPORA = {
     ),
     "not a JSON object": (
         GOOD + b'["b"]\n',
-        ["corpus.jsonl:2: not a JSON object", "the line contains a list"],
+        ["corpus.jsonl:2: not a JSON object", "found a list"],
     ),
     "missing text": (
         GOOD + b'{"id": "b"}\n',

@@ -265,7 +265,7 @@ def too_long(where: str, description: str, max_bytes: int) -> InputError:
     :param description: a description of the line, field or record, for the error message
     """
     return InputError(
-        f"{description} is longer than the limit of {max_bytes / 1e6:,.0f} MB",
+        f"{description} is longer than the limit of {max_bytes / 1e6:,g} MB",
         where=where,
         remedy=f"check that the file is not damaged, or raise the limit with {MAX_LINE_VARIABLE} (in MB)",
     )

@@ -188,7 +188,7 @@ class Fields:
         return BadRecordError(
             f"missing {of}",
             f"expected the field {expected}, found {found}",
-            remedy=remedy("correct the line, or name the field with {}", Option(f"{of}_field", "NAME")),
+            remedy=remedy("correct the record, or name the field with {}", Option(f"{of}_field", "NAME")),
         )
 
 

@@ -45,7 +45,7 @@ from sparta.data.formats.rows import (
     read_pair,
     read_row,
 )
-from sparta.data.jsonlist import placed_elements
+from sparta.data.jsonlist import not_utf8, placed_elements
 from sparta.data.kilt import is_page, page_passages
 from sparta.data.parsing import (
     DEEPEST,
@@ -56,6 +56,7 @@ from sparta.data.parsing import (
     identifier,
     parse_object,
     read_passage,
+    split_place,
     zero_bytes,
 )
 from sparta.data.tables import is_row, row_passage
@@ -137,7 +138,7 @@ def table_outcomes(path: str, fields: Fields) -> Iterator[tuple[int, Outcome]]:
     with open_table(path) as (columns, rows):
         check_columns(path, columns, fields)
         for number, (stored_bytes, row) in enumerate(rows, 1):
-            where = f"{path}:{number}"
+            where = f"{path}: row {number}"
             if isinstance(row, BadRecordError):
                 row.where = where
                 yield stored_bytes, row
@@ -157,7 +158,8 @@ def _list_outcomes(
         with input_errors(path), open_decompressed(path, tally, opened) as stream:
             for number, (_, element) in enumerate(placed_elements(stream, is_checked=False), 1):
                 line = element.encode("utf-8", "surrogatepass")
-                for outcome in _parse_record(parse_object, line, f"{shown_name(path)}:{number}", fields):
+                where = f"{shown_name(path)}: element {number}"
+                for outcome in _parse_record(parse_object, line, where, fields):
                     yield len(line), outcome
     except RecursionError:
         raise InputError(
@@ -166,6 +168,8 @@ def _list_outcomes(
             where=shown_name(path),
             remedy="flatten the nested lists and objects",
         ) from None
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from None
     except ValueError as error:
         raise InputError(
             f"broken JSON after {number:,} complete elements of the list: {getattr(error, 'msg', error)}",
@@ -279,7 +283,7 @@ def _parse_record(
             message = f"the fields of {kind} cannot be chosen"
             raise BadRecordError("fixed fields", message, remedy=fields.omit())
         if is_table_row:
-            return [read_passage(row_passage(record, where.rpartition(":")[2]), where)]
+            return [read_passage(row_passage(record, str(split_place(where)[1])), where)]
         passages = page_passages(record) if is_kilt else [fields.of_record(record)]
         return [read_passage(passage, where) for passage in passages]
     except BadRecordError as bad:

@@ -177,5 +177,5 @@ class FileReader(CorpusReader):
         for number, row in enumerate(query_rows(self.source, query), 1):
             if number == 1:
                 self.fields.check_columns([*row], self.source)
-            for outcome in object_outcomes(row, f"{self.source}:{number}", self.fields):
+            for outcome in object_outcomes(row, f"{self.source}: row {number}", self.fields):
                 yield 0, outcome

@@ -64,10 +64,10 @@ def test_a_bad_row_is_one_bad_record(tmp_path: Path) -> None:
     reader = open_corpus(write(tmp_path / "c.parquet", columns), skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a"]
     reasons = [(skip.where, skip.reason) for skip in reader.counts.first_skips]
-    assert [where.rpartition(":")[2] for where, _ in reasons] == ["2", "3"]
+    assert [where.rpartition(":")[2] for where, _ in reasons] == [" row 2", " row 3"]
     assert "expected a finite number, found NaN" in reasons[1][1]
     binary = write(tmp_path / "b.parquet", {"id": ["a"], "text": ["one"], "data": [b"\xff"]})
-    with pytest.raises(InputError, match=r"b.parquet:1: value not JSON-serializable: .*bytes"):
+    with pytest.raises(InputError, match=r"b.parquet: row 1: value not JSON-serializable: .*bytes"):
         list(open_corpus(binary))
 
 
@@ -109,7 +109,7 @@ def test_a_row_that_python_cannot_read_is_one_bad_record(
     reader = open_corpus(path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a", "c"]
     (skip,) = reader.counts.first_skips
-    assert skip.where == f"{path}:2"
+    assert skip.where == f"{path}: row 2"
     assert f"Python cannot read the {name}" in skip.reason
     assert "column 't'" in skip.reason
 

@@ -164,8 +164,8 @@ RECORD_ERRORS = [
     ),
     ('{"id": 2, "text": "b", "x": ' + "[" * 500 + "]" * 500 + "}", "JSON nested too deeply", "found 501"),
     ('{"id": ' + "1" * 5000 + "}", "broken JSON", "4300"),
-    ('["a"]', "not a JSON object", "the line contains a list"),
-    ("7", "not a JSON object", "the line contains a number"),
+    ('["a"]', "not a JSON object", "found a list"),
+    ("7", "not a JSON object", "found a number"),
     ('{"id": 2, "body": "b"}', "missing text", 'expected the field "text" or "contents"'),
     ("{}", "missing text", "found 'no field'"),
     ('{"id": 2, "text": 5}', "text of the wrong type", "expected a string, found a number"),
@@ -303,7 +303,13 @@ def test_missing_sources_are_said_before_anything_is_read(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="no such file"):
         open_corpus(tmp_path / "absent.jsonl", skip_invalid=True)
     written(tmp_path / "notes.docx", "x")
-    with pytest.raises(InputError, match="no corpus in this folder"):
+    with pytest.raises(InputError, match=r"no corpus in this folder: .*notes\.docx \(another format\)"):
+        open_corpus(tmp_path)
+    (tmp_path / "notes.docx").rename(tmp_path / "questions.md")
+    with pytest.raises(InputError, match=r"left out: questions\.md \(queries or judgments\)\n"):
+        open_corpus(tmp_path)
+    (tmp_path / "questions.md").unlink()
+    with pytest.raises(InputError, match=r"no corpus in this folder: no JSONL, TSV"):
         open_corpus(tmp_path)
 
 

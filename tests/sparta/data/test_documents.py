@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import importlib.util
@@ -243,3 +244,17 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     reader = open_corpus(tmp_path, skip_invalid=True)
     assert [passage.passage_id for passage in reader] == ["a.md"]
     assert reader.counts.reasons == {"missing package": 1}
+
+
+def test_xml_is_not_cut_into_lines(tmp_path: Path) -> None:
+    dump = tmp_path / "enwiki pages.xml.bz2"
+    dump.write_bytes(bz2.compress(b'<mediawiki xmlns="x">\n  <page>\n'))
+    with pytest.raises(InputError, match="unknown format") as caught:
+        list(open_corpus(dump))
+    links = f"dense links --dump '{dump}' --output links.jsonl --passages passages.jsonl"
+    assert [command.for_command_line() for command in caught.value.remedy.commands] == [links]
+    page = tmp_path / "page.xhtml"
+    page.write_text("\ufeff <!DOCTYPE html>\n<html>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"name the file \.html") as caught:
+        list(open_corpus(page))
+    assert "python3" not in str(caught.value)

@@ -252,6 +252,9 @@ def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         next(read)
     assert caught.value.where == f"{path}:2"
     assert "SPARTA_MAX_LINE_MB" in str(caught.value)
+    monkeypatch.setenv("SPARTA_MAX_LINE_MB", "0.02")
+    with pytest.raises(InputError, match=r"longer than the limit of 0\.02 MB"):
+        ids(path)
     monkeypatch.setenv("SPARTA_MAX_LINE_MB", "4")
     with pytest.raises(InputError, match="broken JSON"):
         ids(path)

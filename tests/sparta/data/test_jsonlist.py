@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,6 @@ def test_a_list_is_what_json_says(seed: int, tmp_path: Path) -> None:
         (b'[1, {"a": "b]', 1, "Unterminated string"),
         (b"[1] [2]", 1, "text follows the end"),
         (b'[1, "\\ud83d"]', 1, "half a surrogate pair"),
-        (b'["\xff\xfe"]', 0, "invalid start byte"),
         (b"[" + b"[" * 200_000, 0, "recursion"),
     ],
 )
@@ -100,9 +101,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_what_is_no_utf_8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes('{"data": [{"title": "Caf\u00e9"}]}'.encode("latin-1"))
-    with pytest.raises(InputError, match="JSON file is not UTF-8") as refused:
-        begins_list(path)
-    assert refused.value.where == str(path)
+    for read in (begins_list, lambda path: list(json_list(path, "a list"))):
+        with pytest.raises(InputError, match=r"invalid UTF-8: .*found byte 0xe9$") as refused:
+            read(path)
+        assert refused.value.where == str(path)
+
+
+def test_a_corpus_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    """The position of the byte within the buffer would mislead, and `json.tool` does not name its line."""
+    path = tmp_path / "a.json"
+    path.write_bytes('[{"id": 1, "text": "the moon"}, {"id": 2, "text": "Caf\u00e9"}]'.encode("latin-1"))
+    with pytest.raises(InputError, match=r"a\.json: invalid UTF-8: .*found byte 0xe9\n") as refused:
+        list(open_corpus(path))
+    assert "iconv" in str(refused.value.remedy)
+    assert "json.tool" not in str(refused.value)
 
 
 def test_a_list_on_one_line_has_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +122,29 @@ def test_a_list_on_one_line_has_any_size(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "c.json.gz"
     path.write_bytes(gzip.compress(json.dumps([{"id": i, "text": "the moon"} for i in range(99)]).encode()))
     assert len(list(open_corpus(path))) == 99
+
+
+def test_bad_elements_are_placed_by_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "pretty.json"
+    records = [{"id": "a", "text": "moon"}, {"id": "b"}, 7, {"id": "a", "text": "sun"}]
+    path.write_text(json.dumps(records, indent=1))
+    reader = open_corpus(path, skip_invalid=True)
+    assert [passage.where for passage in reader] == [f"{path}: element 1"]
+    assert [skip.where for skip in reader.counts.first_skips] == [f"{path}: element {n}" for n in (2, 3, 4)]
+    assert reader.counts.first_skips[2].reason.endswith(f"was already the id of {path}: element 1")
+    path.write_text('[{"id": "a b", "text": NaN}]')
+    with pytest.raises(InputError, match="element 1: broken JSON") as refused:
+        list(open_corpus(path))
+    assert "correct the record" in str(refused.value.remedy)
+    path.write_text('[\n{"page_title": "Moon", "header": ["a"], "cells": ["b"]}\n]')
+    assert [passage.passage_id for passage in open_corpus(path)] == ["Moon:1"]
+
+
+def test_bad_rows_of_a_database_are_placed_by_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "pages.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("create table pages (id, text)")
+        database.executemany("insert into pages values (?, ?)", [("a", "moon"), ("b c", "sun")])
+    with pytest.raises(InputError) as refused:
+        list(open_corpus(path, query="select * from pages order by id"))
+    assert refused.value.where == f"{path}: row 2"

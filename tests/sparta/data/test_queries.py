@@ -58,7 +58,7 @@ def test_the_format_is_recognised_without_a_name(tmp_path: Path, content: str, z
     ("name", "content", "line", "message"),
     [
         ("q.jsonl", '{"id": 1, "text": "a"}\n{"id": 2,', 2, "broken JSON"),
-        ("q.jsonl", '["a"]', 1, "the line contains a list"),
+        ("q.jsonl", '["a"]', 1, "found a list"),
         ("q.jsonl", '{"text": "a"}', 1, "missing id"),
         ("q.jsonl", '{"id": 1}', 1, 'missing text: expected the field "text" or "question"'),
         ("q.jsonl", '{"id": 1, "text": 5}', 1, "text of the wrong type: expected a string, found a number"),
