@@ -102,7 +102,7 @@ def test_what_is_no_utf_8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes('{"data": [{"title": "Caf\u00e9"}]}'.encode("latin-1"))
     for read in (begins_list, lambda path: list(json_list(path, "a list"))):
-        with pytest.raises(InputError, match=r"invalid UTF-8: .*found byte 0xe9$") as refused:
+        with pytest.raises(InputError, match=r"invalid UTF-8: .*found byte 0xe9\n") as refused:
             read(path)
         assert refused.value.where == str(path)
 
