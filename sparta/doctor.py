@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparta.base.errors import IndexStateError, MissingPackageError, SpartaError, StorageError
-from sparta.base.extras import DEVELOPMENT, DISTRIBUTION, INSTALLED, Installation, Package, packages
+from sparta.base.extras import (
+    DEVELOPMENT,
+    DISTRIBUTION,
+    INSTALLED,
+    REINSTALL,
+    Installation,
+    Package,
+    packages,
+)
 from sparta.base.files import temporary_files_folder
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
@@ -196,7 +204,7 @@ def _models(machine: Machine) -> Iterator[Finding]:
     try:
         from sparta.models.resolve import SHIPPED, default_name, shipped_folder
     except ImportError as error:
-        yield Finding("models", "bad", f"cannot be looked at: {error}", f"pip install {DISTRIBUTION}")
+        yield Finding("models", "bad", f"cannot be looked at: {error}", REINSTALL)
         return
     sizes, absent = [], []
     for name in SHIPPED:
@@ -296,7 +304,7 @@ def _index(machine: Machine, path: Path | None, *, needed: bool) -> Iterator[Fin
     try:
         from sparta.index.folder import IndexFolder, default_index
     except ImportError as error:
-        yield Finding("index", "bad", f"cannot be looked at: {error}", "pip install sparta-search")
+        yield Finding("index", "bad", f"cannot be looked at: {error}", REINSTALL)
         return
     named, path = path, path or default_index()
     folder = IndexFolder(path)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 DISTRIBUTION = "sparta-search"
 DEVELOPMENT = "dev"
 """The extra with the tools for developing sparta."""
+REINSTALL = "in a clone of sparta's repository: pip install --force-reinstall --no-deps ."
+"""The remedy if files of sparta itself are missing or damaged."""
 _MODULES = {
     "faiss-cpu": "faiss",
     "haystack-ai": "haystack",

