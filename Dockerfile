@@ -4,6 +4,12 @@ ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS source
 WORKDIR /source
+# pytrec-eval-terrier has no wheel for Linux on ARM64, so pip compiles it.
+# hadolint ignore=DL3008
+RUN if [ "$(uname -m)" = aarch64 ]; then \
+        apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
 RUN python3 -m venv /build
 COPY . .
 # pip takes no hashes in a constraints file: the same versions without them.
@@ -11,7 +17,7 @@ RUN bash scripts/constraints.sh >/source/constraints.txt
 ENV PIP_CONSTRAINT=/source/constraints.txt \
     PIP_BUILD_CONSTRAINT=/source/constraints.txt
 
-# Wheels of the locked versions, so that the images need neither a network nor a compiler.
+# Wheels of the locked versions, so that the images themselves need neither a network nor a compiler.
 FROM source AS search-wheels
 RUN /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels '.[zh]' ./models/*-zh \
     && mkdir /own && mv /wheels/sparta_*.whl /own

@@ -121,6 +121,25 @@ def run_commands(stage: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(("machine", "packages"), [("aarch64", {"gcc", "libc6-dev"}), ("x86_64", set())])
+def test_only_a_build_on_arm64_has_a_compiler(tmp_path: Path, machine: str, packages: set[str]) -> None:
+    for name, script in (
+        ("uname", f"echo {machine}"),
+        ("apt-get", f'echo "$@" >>{tmp_path}/log'),
+        ("rm", "exit 0"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    for command in run_commands("source"):
+        if "apt-get" in command:
+            ended = run("sh", "-ec", command, cwd=tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+            assert ended.returncode == 0, ended.stderr
+    log = tmp_path / "log"
+    words = log.read_text().split() if log.exists() else []
+    assert packages == set(words) & {"gcc", "libc6-dev"}
+    assert "apt-get" not in "".join(map(" ".join, map(run_commands, ("runtime", "search", "full"))))
+
+
 @pytest.mark.release
 @pytest.mark.jvm
 def test_the_steps_of_the_search_image_run_in_fresh_folders(tmp_path: Path) -> None:
@@ -142,6 +161,8 @@ def test_the_steps_of_the_search_image_run_in_fresh_folders(tmp_path: Path) -> N
     }
     for stage in ("source", "search-wheels", "runtime", "search"):
         for command in run_commands(stage):
+            if "apt-get" in command:
+                continue
             parts = [part for part in command.split("&&") if not part.strip().startswith(for_root)]
             placed = re.sub(r"(?<![\w.])/(?=(source|build|wheels|own|opt)\b)", f"{root}/", "&&".join(parts))
             ended = run("bash", "-ec", placed, cwd=root / "source", **variables)
