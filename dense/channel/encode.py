@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -266,7 +266,9 @@ def encode_vectors(
         totals.update(shard.counts)
 
     shown = ReadingProgress(shown=progress, advance=advance)
-    with shown, writing(output), kept_on_interrupt(output):
+    # A new output folder is made after the cluster was joined, so that a failure leaves no folder behind.
+    joined = cluster.joined() if cluster and not resume else nullcontext()
+    with shown, joined, writing(output), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
         units = shown.follow(reader, split_units(reader, options.unit, options.language))
         missing = missing_blocks(units, options, done, report, check_finished_shard, shown.advance)

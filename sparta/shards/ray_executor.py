@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,17 @@ class RayCluster:
     def dtype(self, name: str) -> str:
         """Return a number format that all workers support: on GPUs, `auto` becomes bf16."""
         return "bf16" if name == "auto" and self.gpus_per_worker else name
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Stay connected to the cluster during the block; `run` uses this connection.
+
+        :raises MissingPackageError: Ray is not installed.
+        :raises InputError: the cluster cannot be reached, or no worker fits.
+        """
+        with connected(self.address) as ray:
+            worker_count(self, ray)
+            yield
 
     def run(self, job: ShardJob, blocks: Iterable[Block], advance: Advance | None = None) -> Generator[Facts]:
         """Run the job like `LocalExecutor.run`, but yield the shards in the order of their completion.

@@ -244,11 +244,19 @@ def test_a_cluster_has_its_own_devices(ran: Any) -> None:
     assert (result.exit_code, "--ray cannot be combined with --device" in result.stderr) == (2, True)
 
 
-def test_without_ray(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray(ran: Any, tmp_path: Path, make_tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output folder is not made, so that the same command can run without --ray."""
+    from dense.models.bi_encoder import DenseConfig, DenseModel
+    from sparta.neural.inputs import InputLayout
+
+    tiny = make_tiny_model()
+    DenseModel(tiny.encoder, tiny.tokenizer, DenseConfig(InputLayout())).save_pretrained(tmp_path / "dense")
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    result = ran("--ray", "local")
-    assert result.exit_code == 1
-    assert "pip install 'sparta-search[ray]'" in result.stderr
+    for options in ({}, {"program": dense, "model": tmp_path / "dense"}):
+        result = ran("--ray", "local", **options)
+        assert result.exit_code == 1, result.output
+        assert "pip install 'sparta-search[ray]'" in result.stderr
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -264,4 +272,4 @@ def test_no_cluster_at_the_address(ran: Any, tmp_path: Path, address: str, said:
     pytest.importorskip("ray")
     result = ran("--ray", address)
     assert (result.exit_code, said in result.stderr) == (2, True), result.output
-    assert not list((tmp_path / "out").glob("shard-*"))
+    assert not (tmp_path / "out").exists()
