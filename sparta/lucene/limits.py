@@ -78,7 +78,7 @@ def usable_memory() -> int:
 
 def _room(limit: int, in_use: int) -> int | None:
     """Return the number of unused bytes below a limit, or None if there is no limit."""
-    return None if limit < 0 else max(0, limit - in_use)
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - in_use)
 
 
 def _check(name: str, room: int | None, in_use: int, needed: int, remedy: str) -> None:
