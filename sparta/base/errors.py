@@ -16,7 +16,7 @@ SpartaError                1 any other failure
 │   └── JavaMemoryError    1 Java ran out of memory
 ├── StorageError           1 the disk is full or fails, or a file cannot be opened or written
 ├── ServerError            1 a server cannot be reached, or fails to answer a request
-└── MissingPackageError    1 an optional Python package is not installed
+└── MissingPackageError    1 an optional Python package is not installed; also an ImportError
 
 `hybrid.service.errors` adds errors of HTTP requests.
 
@@ -161,7 +161,7 @@ class ServerError(SpartaError):
     code = "server"
 
 
-class MissingPackageError(SpartaError):
+class MissingPackageError(SpartaError, ImportError):
     """An optional Python package is not installed. The remedy names the extra that installs the package."""
 
     code = "missing_package"

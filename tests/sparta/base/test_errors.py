@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,3 +32,11 @@ def test_the_docstring_lists_all_errors_with_parents_and_exit_codes() -> None:
     assert root == ("", "SpartaError", errors.SpartaError.exit_code)
     raised = {e for e in subclasses(errors.SpartaError) if e.__module__.startswith("sparta.")}
     assert sorted(others) == sorted((e.__mro__[1].__name__, e.__name__, e.exit_code) for e in raised)
+
+
+def test_a_missing_package_is_also_an_import_error() -> None:
+    error = errors.MissingPackageError("no torch", where="here", remedy="pip install torch")
+    assert isinstance(error, ImportError)
+    assert str(error) == "here: no torch\n  → pip install torch"
+    copied = pickle.loads(pickle.dumps(error))
+    assert (str(copied), copied.args, copied.code) == (str(error), ("no torch",), "missing_package")
