@@ -20,6 +20,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z]")
 WITH_FLAGS = {
     "cli/": "the command line itself",
     "sparta/lucene/jvm.py": "options of Java, and of pip",
+    "sparta/base/extras.py": "options of pip",
     "sparta/training/model_card.py": "commands in model cards",
 }
 """Files whose strings may hold flags, by how their paths begin, and what the flags are."""

@@ -26,9 +26,9 @@ from sparta.base.extras import (
 )
 from sparta.base.files import temporary_files_folder
 from sparta.base.remedies import Command, Option, Remedy, remedy
+from sparta.lucene.container import container_memory
 from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
 from sparta.lucene.limits import physical_memory
-from sparta.runtime.container import container_memory
 
 if TYPE_CHECKING:
     from sparta.index.folder import IndexFolder

@@ -248,8 +248,8 @@ def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
         return folder, questions, judgments
     corpus, queries = (maybe_compressed(folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
     missing = [file.name for file in (corpus, queries) if not file.is_file()]
-    judgments = None if missing else beir_qrels(folder)
-    if judgments is None:
+    qrels = None if missing else beir_qrels(folder)
+    if qrels is None:
         missing = missing or ["qrels/test.tsv"]
         raise InputError(
             "expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), "
@@ -257,7 +257,7 @@ def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
             where=str(folder),
             remedy="add the missing file, or name another folder",
         )
-    return corpus, queries, judgments
+    return corpus, queries, qrels
 
 
 def maybe_compressed(path: Path) -> Path:

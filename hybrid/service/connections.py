@@ -124,7 +124,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start a request; uvicorn names another application if there are too many connections."""
-        super()._start_asgi_task(cycle, app if app is self.app else self._too_many)
+        chosen: Any = app if app is self.app else self._too_many
+        super()._start_asgi_task(cycle, chosen)
 
     async def _too_many(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer a request like other errors, with JSON, and close its connection."""

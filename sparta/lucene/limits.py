@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparta.base.errors import JavaError
-from sparta.runtime.container import container_memory, container_threads
+from sparta.lucene.container import container_memory, container_threads
 
 SMALLEST_HEAP = 64 * 2**20
 _MB = 2**20

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparta.base.errors import InputError, ModelError
 from sparta.base.extras import optional_packages
 from sparta.base.remedies import Option, remedy
-from sparta.runtime.container import container_processors
+from sparta.lucene.container import container_processors
 
 if TYPE_CHECKING:
     import openvino

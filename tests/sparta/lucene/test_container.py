@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparta.runtime.container import container_memory, container_processors, container_threads
+from sparta.lucene.container import container_memory, container_processors, container_threads
 
 UNIT = "system.slice/sparta.service"
 
