@@ -7,7 +7,7 @@ WORKDIR /source
 # pytrec-eval-terrier has no wheel for Linux on ARM64, so pip compiles it.
 # hadolint ignore=DL3008
 RUN if [ "$(uname -m)" = aarch64 ]; then \
-        apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+        apt-get update && apt-get install -y --no-install-recommends g++ \
         && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN python3 -m venv /build

@@ -121,7 +121,7 @@ def run_commands(stage: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("machine", "packages"), [("aarch64", {"gcc", "libc6-dev"}), ("x86_64", set())])
+@pytest.mark.parametrize(("machine", "packages"), [("aarch64", {"g++"}), ("x86_64", set())])
 def test_only_a_build_on_arm64_has_a_compiler(tmp_path: Path, machine: str, packages: set[str]) -> None:
     for name, script in (
         ("uname", f"echo {machine}"),
@@ -136,7 +136,7 @@ def test_only_a_build_on_arm64_has_a_compiler(tmp_path: Path, machine: str, pack
             assert ended.returncode == 0, ended.stderr
     log = tmp_path / "log"
     words = log.read_text().split() if log.exists() else []
-    assert packages == set(words) & {"gcc", "libc6-dev"}
+    assert packages == set(words) & {"g++", "gcc"}
     assert "apt-get" not in "".join(map(" ".join, map(run_commands, ("runtime", "search", "full"))))
 
 

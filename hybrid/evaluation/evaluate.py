@@ -100,10 +100,10 @@ def named_runs(paths: Sequence[Path]) -> Mapping[str, Path]:
 def _stem(path: Path) -> str:
     """Return a file's name without the suffixes of its compression and its format.
 
-    What follows another dot belongs to the name: `bm25-k1-0.9`.
+    What begins with a digit is no suffix, but belongs to the name: `bm25-k1-0.9`.
     """
     name = Path(plain_name(path))
-    return name.name if name.suffix[1:].isdigit() else name.stem
+    return name.name if name.suffix[1:2].isdigit() else name.stem
 
 
 def evaluate_set(

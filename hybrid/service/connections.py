@@ -22,6 +22,7 @@ _PATIENCE = 6  # timeouts in which a client has to read: a response first fills 
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _UPGRADE = re.compile(rb"\nupgrade[ \t]*:[^\n]*(?=\n[^ \t])", re.IGNORECASE)
 _PLAIN_HTTP = "send HTTP/1.1; the service speaks no TLS, so a URL begins with http://, not with https://"
+_VALID_BODY = "send a body as long as the request's head says, and no request that upgrades the connection"
 _END = re.compile(rb"\n\r?\n")
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
@@ -119,7 +120,11 @@ class TimedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer invalid HTTP like other errors, with JSON, and close the connection."""
-        self._write(HttpError(400, "the request is not valid HTTP", remedy=_PLAIN_HTTP), 0.0)
+        if self.cycle is None:
+            self._write(HttpError(400, "the request is not valid HTTP", remedy=_PLAIN_HTTP), 0.0)
+        elif not (self.cycle.response_complete and self.cycle.more_body):  # else the request was answered
+            message = "the request is not valid HTTP, or would upgrade the connection"
+            self._write(HttpError(400, message, remedy=_VALID_BODY), 0.0)
         self.transport.close()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:

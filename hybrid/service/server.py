@@ -144,10 +144,14 @@ def _shown_host(host: str) -> str:
 
 
 def _bound_socket(settings: Settings) -> socket.socket:
-    """Return a socket that reserves the address; until it listens, the system refuses connections."""
+    """Return a socket that has the address; until it listens, the system refuses connections.
+
+    An address on which another socket listens is refused. Of sockets that do not listen yet, Linux lets
+    several have an address; the first that listens keeps it.
+    """
     name = settings.host.strip("[]")
-    bound = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)
     with ExitStack() as after_error, _address_errors(settings):
+        bound = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)
         after_error.callback(bound.close)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if bound.family == socket.AF_INET6:

@@ -44,6 +44,12 @@ class Unopened(Closing):
     def __len__(self) -> NoReturn:
         raise self._error
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Unopened, (self._error,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Unopened:
+        return Unopened(self._error)
+
     def close(self) -> None:
         """Do nothing, because nothing is open."""
 

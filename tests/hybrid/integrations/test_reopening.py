@@ -127,9 +127,10 @@ def test_unpickling_does_not_fail_but_the_first_use(make: Callable[[Path], Any],
         pickled = pickle.dumps(retriever)
     shutil.rmtree(dense_index)
     with pickle.loads(pickled) as copied:
-        for use in (ids, len, lambda retriever: retriever.channels):
-            with pytest.raises(IndexStateError, match="no index"):
-                use(copied)
+        for again in (copied, copy.deepcopy(copied), pickle.loads(pickle.dumps(copied))):
+            for use in (ids, len, lambda retriever: retriever.channels):
+                with pytest.raises(IndexStateError, match="no index"):
+                    use(again)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

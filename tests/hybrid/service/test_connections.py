@@ -169,6 +169,18 @@ def test_refusals_of_uvicorn_are_json_and_counted(
     assert count in metrics.text().decode()
 
 
+def test_a_broken_body_gets_no_second_response(port: int) -> None:
+    """The path answers before it reads the body, whose first chunk has no length."""
+    head = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(head)
+        answer = connection.recv(65536)
+        connection.sendall(b"zz\r\n")
+        while more := connection.recv(65536):
+            answer += more
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("seconds", [0.3])
 @pytest.mark.parametrize(
     ("sent", "status"), [(b"GET / HTTP/1.1\r\nHo", 408), (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431)]
