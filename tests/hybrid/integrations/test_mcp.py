@@ -68,14 +68,15 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
 
     with Index(index) as opened:
         for ids in ("p3", ["p3", "twin-p7"]):
-            named = [ids] if isinstance(ids, str) else ids
-            why = [{"channel": "impact", **opened.explain(QUESTIONS[1], one).as_dict()} for one in named]
+            listed = [ids] if isinstance(ids, str) else ids
+            explanations = [opened.explain(QUESTIONS[1], passage_id).as_dict() for passage_id in listed]
+            why = [{"channel": "impact", **explanation} for explanation in explanations]
             assert call(server, "explain", query=QUESTIONS[1], id=ids) == why
             read = call(server, "passage", id=ids)
             assert [(one["id"], one["title"]) for one in read] == [
-                (i, opened.passage(i)["title"]) for i in named
+                (i, opened.passage(i)["title"]) for i in listed
             ]
-            for one, record in zip(read, map(opened.passage, named), strict=True):
+            for one, record in zip(read, map(opened.passage, listed), strict=True):
                 assert one["text"] == record["text"]
                 assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
 
@@ -90,8 +91,8 @@ def test_explain_is_of_a_channel_that_is_searched(dense_index: Path, searched: s
 
     with Index(dense_index) as opened:
         expected = opened.explain("the moon", "moon", channel=explained).as_dict()
-    found = call(mcp_server(dense_index, searched), "explain", query="the moon", id="moon")
-    assert found == [{"channel": explained, **expected}]
+    explanations = call(mcp_server(dense_index, searched), "explain", query="the moon", id="moon")
+    assert explanations == [{"channel": explained, **expected}]
 
 
 def test_explain_in_an_index_without_impacts(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def seconds() -> float:
 
 @pytest.fixture
 def limit() -> int | None:
-    """How many connections the server has before it refuses requests."""
+    """The number of connections that the server accepts; further requests get 503."""
     return None
 
 
