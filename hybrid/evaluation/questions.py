@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from hybrid.evaluation.testsets import (
     QuestionSet,
-    beir_qrels,
     excludes_query_ids,
     irds_set,
     judged_set,
-    maybe_compressed,
+    question_files,
     warn_of_unknown,
 )
 from hybrid.evidence.gold import gold_of
@@ -43,8 +42,6 @@ QUESTION_FORMATS = (
     " of P*.json), or a file: DPR's question<TAB>['answer', …], SQuAD JSON, MRQA JSONL, KILT's JSON lines, or"
     ' JSON lines or a JSON list of {"question", "answers"}; or irds: and the name of a dataset'
 )
-IN_FOLDERS = (("queries.jsonl", "qrels/test.tsv"), ("questions.jsonl", "qrels.tsv"))
-"""File names of questions and qrels in a folder: BEIR's names, and sparta's names next to a corpus."""
 _LIST_FORM = 'a JSON list of {"question", "answers"}'
 _JSON_REMEDY = 'write {"question": "…", "answers": ["…"]}'
 
@@ -114,7 +111,7 @@ def question_sets(
 def questions_beside(index: Path) -> QuestionSet:
     """Return the questions in the folder of an index's corpus, with qrels if the folder has qrels.
 
-    `IN_FOLDERS` has the file names. If the corpus is a folder, the questions may be inside the folder too.
+    `question_files` names the files. If the corpus is a folder, the questions may be inside the folder too.
 
     :raises InputError: the folder has no questions; the remedy names the option for another question set.
     """
@@ -152,22 +149,7 @@ def set_beside(index: Path) -> QuestionSet:
 def _question_places(corpus: Path) -> Iterator[tuple[Path, Path, Path]]:
     """Yield `(folder, questions file, qrels file)` for each place that may hold questions about a corpus."""
     for folder in (corpus, corpus.parent) if corpus.is_dir() else (corpus.parent,):
-        for queries, qrels in _questions_in(folder):
-            yield folder, queries, qrels
-
-
-def _questions_in(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield `(questions file, qrels file)` for each of `IN_FOLDERS`, whether the files exist or not.
-
-    If a BEIR folder has no judgments of a test set, but one other file of judgments, this file counts.
-
-    :raises InputError: the folder has several files of judgments, and none is that of a test set.
-    """
-    for queries, qrels in IN_FOLDERS:
-        questions, judgments = (maybe_compressed(folder / name) for name in (queries, qrels))
-        if qrels.startswith("qrels/") and questions.is_file():
-            judgments = beir_qrels(folder) or judgments
-        yield questions, judgments
+        yield folder, *question_files(folder)
 
 
 def _irds_of(index: Path) -> str:
@@ -206,9 +188,9 @@ def questions_of(path: str | Path) -> QuestionSet:
         return QuestionSet(
             name, answerable, evidence=evidence, supporting=supporting, omitted_questions=omitted_questions
         )
-    for queries, qrels in _questions_in(path):
-        if queries.is_file():
-            return _read_set(path.name, queries, qrels)
+    queries, qrels = question_files(path)
+    if queries.is_file():
+        return _read_set(path.name, queries, qrels)
     relations = sorted(path.glob("P*.json"))
     if relations:
         return _entity_questions(path.name, relations)

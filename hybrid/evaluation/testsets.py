@@ -243,13 +243,12 @@ def _beir(folder: Path) -> QuestionSet:
 
 def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
     """Return the corpus, the queries and the judgments of a BEIR folder; the corpus may be the folder."""
-    questions, judgments = (maybe_compressed(folder / name) for name in ("questions.jsonl", "qrels.tsv"))
-    if questions.is_file() and judgments.is_file():
-        return folder, questions, judgments
+    questions, judgments = question_files(folder)
     corpus, queries = (maybe_compressed(folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
+    if questions.is_file() and judgments.is_file() and questions != queries:
+        return folder, questions, judgments
     missing = [file.name for file in (corpus, queries) if not file.is_file()]
-    qrels = None if missing else beir_qrels(folder)
-    if qrels is None:
+    if missing or not judgments.is_file():
         missing = missing or ["qrels/test.tsv"]
         raise InputError(
             "expected a BEIR folder (corpus.jsonl, queries.jsonl, qrels/test.tsv), "
@@ -257,7 +256,21 @@ def _beir_files(folder: Path) -> tuple[Path, Path, Path]:
             where=str(folder),
             remedy="add the missing file, or name another folder",
         )
-    return corpus, queries, qrels
+    return corpus, queries, judgments
+
+
+def question_files(folder: Path) -> tuple[Path, Path]:
+    """Return the files of a folder's questions and judgments, whether the files exist or not.
+
+    `questions.jsonl` with `qrels.tsv` come first, then BEIR's files, then `questions.jsonl` alone.
+
+    :raises InputError: BEIR's files are read, and `beir_qrels` cannot decide.
+    """
+    questions, judgments = (maybe_compressed(folder / name) for name in ("questions.jsonl", "qrels.tsv"))
+    queries = maybe_compressed(folder / "queries.jsonl")
+    if not queries.is_file() or (questions.is_file() and judgments.is_file()):
+        return questions, judgments
+    return queries, beir_qrels(folder) or folder / "qrels" / "test.tsv"
 
 
 def maybe_compressed(path: Path) -> Path:

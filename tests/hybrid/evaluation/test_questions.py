@@ -397,3 +397,25 @@ def test_a_beir_folder_may_be_compressed_and_have_one_other_file_of_judgments(tm
     (tmp_path / "qrels" / "test.tsv").write_text(test)
     assert questions_of(tmp_path).qrels == {"q": {"d": 2}}
     assert open_test_set(tmp_path, tmp_path / "work").qrels == {"q": {"d": 2}}
+
+
+@pytest.mark.parametrize(
+    ("qrels", "questions", "expected"),
+    [
+        (["dev", "train"], ["questions.jsonl", "qrels.tsv"], "questions"),
+        (["test"], ["questions.jsonl", "qrels.tsv"], "questions"),
+        (["test"], ["questions.jsonl"], "queries"),
+    ],
+)
+def test_both_commands_read_the_same_questions_of_a_folder(
+    tmp_path: Path, qrels: list[str], questions: list[str], expected: str
+) -> None:
+    """BEIR's files, and those that sparta names, are in one folder."""
+    judged = "query-id\tcorpus-id\tscore\nq\td\t1\n"
+    for name in (*(f"qrels/{split}.tsv" for split in qrels), *questions, "queries.jsonl", "corpus.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        line = json.dumps({"_id": "q", "text": path.stem, "answers": ["d"]})
+        path.write_text(judged if path.suffix == ".tsv" else line)
+    for read in (questions_of, lambda folder: open_test_set(folder, tmp_path / "work")):
+        assert [query.text for query in read(tmp_path).queries] == [expected]
