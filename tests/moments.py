@@ -5,6 +5,7 @@ A test can count them, or break off the work at one of them, as Ctrl-C, a kill o
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -86,3 +87,8 @@ def at(action: str, pattern: str, do: Callable[[], object], *, nth: int = 1) -> 
 def ctrl_c() -> NoReturn:
     """Break off the work."""
     raise KeyboardInterrupt
+
+
+def no_temporary_files() -> str:
+    """Fail as `tempfile.gettempdir` does if no folder for temporary files can be written."""
+    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")

@@ -270,7 +270,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _to_standard_output() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_files_folder()) as folder:
         temporary = Path(folder, "output")
         temporary.touch()
         yield temporary

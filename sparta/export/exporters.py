@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparta.base.errors import FREE_TEMPORARY, InputError, StorageError
-from sparta.base.files import atomic_path, atomic_write, storage_errors
+from sparta.base.files import atomic_path, atomic_write, storage_errors, temporary_files_folder
 from sparta.base.remedies import Option, remedy
 from sparta.export import ciff
 from sparta.index.inputs.impact_batches import PAIR_MARK, searched_text
@@ -256,8 +256,9 @@ def read_passages(contents: Contents, room: Path | None = None, first: int = 0) 
 @contextmanager
 def _spool(folder: Path | None) -> Iterator[BinaryIO]:
     """Open a temporary file in a folder; errors such as a full disk name this folder."""
+    place = folder or temporary_files_folder()
     try:
-        with storage_errors(folder or tempfile.gettempdir()), tempfile.TemporaryFile(dir=folder) as spool:
+        with storage_errors(place), tempfile.TemporaryFile(dir=place) as spool:
             yield cast(BinaryIO, spool)
     except StorageError as error:
         if folder is None:

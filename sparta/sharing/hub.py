@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from sparta.base.errors import (
     StorageError,
     first_line_of,
 )
-from sparta.base.files import refuse_links_below, storage_errors
+from sparta.base.files import refuse_links_below, storage_errors, temporary_files_folder
 from sparta.base.manifest import MANIFEST_NAME
 from sparta.base.remedies import Command, Option, remedy
 from sparta.index.folder import IndexFolder, lasting_path
@@ -323,12 +322,17 @@ def hub_errors(repo_id: str) -> Iterator[None]:
 
 @contextmanager
 def _staging(index: Path) -> Iterator[Path]:
-    """Yield a temporary folder, on the disk of the index if its folder can be written."""
+    """Yield a temporary folder, on the disk of the index if its folder can be written.
+
+    :raises StorageError: neither that folder nor the folder for temporary files can be written
+    """
     with ExitStack() as stack:
         try:
             staging = stack.enter_context(temporary_folder(index.parent))
         except OSError:
-            staging = stack.enter_context(temporary_folder(Path(tempfile.gettempdir())))
+            folder = temporary_files_folder()
+            with storage_errors(folder):
+                staging = stack.enter_context(temporary_folder(folder))
         yield staging
 
 

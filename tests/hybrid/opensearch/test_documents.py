@@ -32,6 +32,7 @@ from sparta.index.folder import IndexFolder
 from sparta.models.quantize import Quantizer, QueryQuantizer
 from sparta.models.query_encoder import QuerySide
 from sparta.search.searcher import Searcher
+from tests.moments import no_temporary_files
 from tests.sparta.index.building import Builder, Doc
 
 
@@ -264,3 +265,11 @@ def test_a_full_folder_for_temporary_files_is_told(write) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert caught.value.where == tempfile.gettempdir()
     assert "TMPDIR" in caught.value.remedy.for_command_line()
+
+
+@pytest.mark.jvm
+def test_without_a_folder_for_temporary_files_the_remedy_is_to_name_one(write, monkeypatch) -> None:
+    with Searcher(write()[0]) as searcher, opened_source(searcher) as source:
+        monkeypatch.setattr("tempfile.gettempdir", no_temporary_files)
+        with pytest.raises(StorageError, match=r"no folder for temporary files .*\n.*set TMPDIR"):
+            list(source.documents())

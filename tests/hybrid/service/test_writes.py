@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import threading
 import time
@@ -20,6 +19,7 @@ from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
 from tests.hybrid.service.services import NDJSON, QUESTION, lines
+from tests.moments import no_temporary_files
 
 pytestmark = pytest.mark.jvm
 JSON = {"Content-Type": "application/json"}
@@ -309,11 +309,8 @@ def test_a_full_disk_for_temporary_files_is_no_fault_of_the_service(index, open_
 def test_without_a_folder_for_temporary_files_small_uploads_are_written(
     index, open_client, monkeypatch, caplog
 ) -> None:
-    def none() -> str:
-        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
-
     client = open_client(index, writable=True)
-    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setattr("tempfile.gettempdir", no_temporary_files)
     passage = {"id": "n", "text": "x"}
     for body, content_type in ((lines(passage), NDJSON), (json.dumps([passage]).encode(), JSON)):
         answer = client.put("/passages", content=body, headers=content_type)

@@ -32,6 +32,7 @@ from sparta.base.files import (
     storage_errors,
     unreadable,
 )
+from tests.moments import no_temporary_files
 
 
 def test_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -391,3 +392,9 @@ def test_splits_follow_the_sha256_of_the_utf8_of_a_key() -> None:
         (1, "cat"),
         (0, ""),
     ]
+
+
+def test_standard_output_without_a_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", no_temporary_files)
+    with pytest.raises(StorageError, match=r"no folder for temporary files .*\n.*set TMPDIR"):
+        atomic_write("-", b"new")

@@ -33,9 +33,10 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
 from sparta.index.plan import committed
-from sparta.sharing.hub import _kind_of, hub_errors, pull, push_model
+from sparta.sharing.hub import _kind_of, hub_errors, pull, push_index, push_model
 from sparta.sharing.paths import _without_paths, remove_local_paths
 from tests.cli.commands import sparta_process
+from tests.moments import no_temporary_files
 from tests.programs import sparta
 from tests.sparta.sharing.hub_server import TOKEN, Hub, running_hub
 from tests.sparta.sharing.test_backup import FORMATS, is_undamaged, rankings
@@ -419,3 +420,17 @@ def test_paths_with_spaces_are_removed_and_queries_stay():
         "folders": ["wiki.jsonl", "sparta-small-en"],
         "reading": stored["reading"],
     }
+
+
+def test_an_index_whose_copy_has_no_folder_is_not_pushed(index, monkeypatch):
+    """Neither the folder of the index nor that of temporary files can be written."""
+
+    def refuse(_parent: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("sparta.sharing.hub.temporary_folder", refuse)
+    with pytest.raises(StorageError, match="cannot be written: Permission denied"):
+        push_index(index, "me/ix")
+    monkeypatch.setattr("tempfile.gettempdir", no_temporary_files)
+    with pytest.raises(StorageError, match=r"no folder for temporary files .*\n.*set TMPDIR"):
+        push_index(index, "me/ix")
