@@ -7,9 +7,11 @@ import re
 import time
 from collections.abc import Collection
 
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybrid.retrieval.limits import Limits
@@ -50,7 +52,7 @@ def middleware(
     :param open_paths: the paths that need no key
     """
     cors = Middleware(
-        CORSMiddleware,
+        Cors,
         allow_origins=settings.origins,
         allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
@@ -142,6 +144,30 @@ class SameOrigin:
         scheme, _, host = origin.decode("latin-1").lower().partition("://")
         is_same = scheme in ("http", "https") and host == headers.get(b"host", b"").decode("latin-1").lower()
         return not is_same and origin.decode("latin-1") not in self._origins
+
+
+class Cors(CORSMiddleware):
+    """Starlette's CORS, but with refusals in JSON, like other errors."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            await super().__call__(scope, receive, send)
+        except HttpError as error:  # of `preflight_response`: `JsonErrors` answers all others
+            await _send_error(error, scope[_ID], send)
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to a preflight.
+
+        :raises HttpError: 400, the origin, the method or a header is not allowed
+        """
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == 400:
+            reason = bytes(answer.body).decode()
+            error = HttpError(400, f"the preflight is refused: {reason}", remedy=_PREFLIGHT_REMEDY)
+            error.headers = [(k, v) for k, v in answer.raw_headers if not k.startswith(b"content-")]
+            raise error
+        return answer
 
 
 class JsonErrors:
@@ -278,6 +304,10 @@ _ENDING = "the service stopped before it could answer; an upload may still be co
 _HOST_REMEDY = remedy("start the service with keys: {}", _WITH_KEYS)
 _CORS_REMEDY = remedy(
     "start the service with: {}, or with: {}", Command.of("sparta serve", cors="ORIGIN"), _WITH_KEYS
+)
+_PREFLIGHT_REMEDY = remedy(
+    "the response lists the allowed methods and headers; to allow an origin, start the service with: {}",
+    Command.of("sparta serve", cors="ORIGIN"),
 )
 _WRITE_REMEDY = remedy("start the service with: {}", Command.of("sparta serve", writable=True))
 _KEY_REMEDY = "send a key in the header X-API-Key: KEY, or Authorization: Bearer KEY"

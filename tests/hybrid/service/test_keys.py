@@ -113,6 +113,36 @@ def test_browsers_may_call_from_named_origins_only(index, open_client) -> None:
     assert refused.headers["access-control-allow-origin"] == "http://mine.example"
 
 
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    ("changed", "status", "text"),
+    [
+        ({"Origin": "http://other.example"}, 400, "Disallowed CORS origin"),
+        ({"Access-Control-Request-Method": "PATCH"}, 400, "Disallowed CORS method"),
+        ({"Access-Control-Request-Headers": "x-other"}, 400, "Disallowed CORS headers"),
+        ({}, 200, ""),
+    ],
+)
+def test_a_refused_preflight_is_json_like_other_errors(
+    index, open_client, changed: dict[str, str], status: int, text: str
+) -> None:
+    client = open_client(index, origins=("http://mine.example",), keys=Keys([f"read {READ}"]))
+    usual = {"Origin": "http://mine.example", "Access-Control-Request-Method": "POST"}
+    answer = client.options("/search", headers={**usual, **changed, "X-Request-ID": "mine-7"})
+    assert (answer.status_code, answer.headers["x-request-id"]) == (status, "mine-7")
+    is_allowed = "Origin" not in changed
+    assert answer.headers.get("access-control-allow-origin") == (
+        "http://mine.example" if is_allowed else None
+    )
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    if status == 400:
+        assert answer.headers["content-type"] == "application/json"
+        told = answer.json()
+        assert (told["error"]["code"], told["request_id"]) == ("bad_request", "mine-7")
+        assert text in told["error"]["message"]
+        assert "--cors" in told["error"]["remedy"]
+
+
 def test_keys_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARTA_SERVE_KEYS", raising=False)
     file = tmp_path / "keys"
