@@ -233,10 +233,16 @@ class Candidates:
     added: Scores
 
     def ranked(self, weights: Sequence[float], k: int | None = None) -> Ranking:
-        """Return the `k` best passages by weighted sum, added up in channel order, without docids."""
+        """Return the `k` best passages by weighted sum, without docids.
+
+        Equal contributions give equal sums, in whatever channels they are: they are added by size.
+        """
+        weighted = np.array(weights)[:, np.newaxis] * self.added
+        if len(weighted) > 2:  # the sum of two numbers is the same in both orders
+            weighted.sort(axis=0)
         scores = np.zeros(len(self.ids))
-        for weight, contributions in zip(weights, self.added, strict=True):
-            scores += weight * contributions
+        for contributions in weighted:
+            scores += contributions
         order = np.argsort(-scores, kind="stable")[:k]
         return Ranking([self.ids[i] for i in order], (), scores[order].tolist())
 

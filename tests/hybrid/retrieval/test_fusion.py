@@ -190,6 +190,21 @@ def test_weighted_rrf_of_three_by_hand() -> None:
     assert fusion.label == "RRF x + 0.5·y + 2·z"
 
 
+def test_the_same_ranks_in_other_channels_have_the_same_rrf_score() -> None:
+    """Added in the order of the channels, the second score is higher by its last bit."""
+    ranks = {"first": (1, 7, 2), "second": (2, 1, 7)}
+    rankings = {
+        channel: [
+            ScoredPassage(next((i for i in ranks if ranks[i][column] == rank), f"{channel}-{rank}"), 1 / rank)
+            for rank in range(1, 8)
+        ]
+        for column, channel in enumerate("xyz")
+    }
+    found = Fusion(dict.fromkeys("xyz", 1.0), method="rrf").fuse(rankings, 2)
+    assert [p.passage_id for p in found] == ["first", "second"]
+    assert found[0].score == found[1].score == pytest.approx(1 / 61 + 1 / 62 + 1 / 67)
+
+
 def test_candidates_are_gathered_once_for_all_weights() -> None:
     rng = random.Random(2)
     for _ in range(50):
