@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hybrid.service.errors import HttpError
 from hybrid.service.middleware import TASKS
 
+Refusal = Callable[[HttpError, float, str, bytes], tuple[bytes, bytes]]
 LARGEST_HEAD = 64 << 10
 _PATIENCE = 6  # timeouts in which a client has to read: a response first fills buffers on two machines
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
@@ -36,13 +37,11 @@ class TimedProtocol(HttpToolsProtocol):
     Each piece of the rest must arrive within `seconds` after the piece before. Refusals of uvicorn itself
     (invalid HTTP, too many connections) are counted, logged and answered with JSON, like other errors.
 
-    :param refusal: called with an error, the time waited in seconds and the client's address; counts and
-        logs the error, and returns its JSON
+    :param refusal: called with an error, the time waited in seconds, the client's address and its header
+        X-Request-ID; counts and logs the error, and returns the request's id and the error's JSON
     """
 
-    def __init__(
-        self, *args: Any, seconds: float, refusal: Callable[[HttpError, float, str], bytes], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, seconds: float, refusal: Refusal, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._refusal, self._seconds = refusal, seconds
         self._head = 0  # bytes of an unfinished head that the parser has
@@ -132,13 +131,16 @@ class TimedProtocol(HttpToolsProtocol):
         chosen: Any = app if app is self.app else self._too_many
         super()._start_asgi_task(cycle, chosen)
 
-    async def _too_many(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def _too_many(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer a request like other errors, with JSON, and close its connection."""
-        body = self._refused(HttpError(503, "the service has too many connections", remedy="try again later"))
+        error = HttpError(503, "the service has too many connections", remedy="try again later")
+        header = dict(scope["headers"]).get(b"x-request-id", b"")
+        request_id, body = self._refused(error, header=header)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"retry-after", b"1"),
+            (b"x-request-id", request_id),
             (b"connection", b"close"),
         ]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
@@ -196,15 +198,16 @@ class TimedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _write(self, error: HttpError, seconds: float) -> None:
-        body = self._refused(error, seconds)
+        request_id, body = self._refused(error, seconds)
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (error.status, _REASONS[error.status], len(body), body)
+            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
+            % (error.status, _REASONS[error.status], len(body), request_id, body)
         )
 
-    def _refused(self, error: HttpError, seconds: float = 0.0) -> bytes:
-        """Count and log an error, and return its JSON."""
-        return self._refusal(error, seconds, (self.client or ("",))[0])
+    def _refused(self, error: HttpError, seconds: float = 0.0, header: bytes = b"") -> tuple[bytes, bytes]:
+        """Count and log an error, and return the request's id and the error's JSON."""
+        return self._refusal(error, seconds, (self.client or ("",))[0], header)
 
 
 def _understood(data: bytes, end: int) -> bytes:

@@ -73,8 +73,13 @@ class Journal:
         elif status in (409, 503):
             logger.warning("request refused", extra={"request_id": request_id, "error": shown(error)})
 
-    def refusal(self, error: HttpError, seconds: float, client: str) -> bytes:
-        """Count and log an error on a connection without a whole request; return the response's JSON body."""
-        request_id = self.request_id()
+    def refusal(
+        self, error: HttpError, seconds: float, client: str, header: bytes = b""
+    ) -> tuple[bytes, bytes]:
+        """Count and log an error on a connection; return the request's id and the response's JSON body.
+
+        :param header: the header X-Request-ID; empty if the request has none, or is not whole
+        """
+        request_id = self.request_id(header)
         self.answered(request_id, error.status, seconds, client=client)
-        return error_body(error, request_id)[1]
+        return request_id.encode(), error_body(error, request_id)[1]

@@ -169,6 +169,16 @@ def test_refusals_of_uvicorn_are_json_and_counted(
     assert count in metrics.text().decode()
 
 
+@pytest.mark.parametrize("limit", [1])
+def test_the_refusal_of_a_connection_has_the_id_that_the_client_sent(port: int) -> None:
+    head, _, body = asked(
+        port, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: mine-7\r\n\r\n"
+    ).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nx-request-id: mine-7" in head.lower()
+    assert json.loads(body)["request_id"] == "mine-7"
+
+
 def test_a_broken_body_gets_no_second_response(port: int) -> None:
     """The path answers before it reads the body, whose first chunk has no length."""
     head = b"POST /refused HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
