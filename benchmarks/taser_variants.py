@@ -1,4 +1,4 @@
-"""TASER's variants and DPR, trained alike: same encoder, data, batches, steps, seeds (TASER, Table 1).
+"""TASER's variants and DPR, trained alike: same encoder, data, batches, steps, seeds (TASER, Table A1).
 
     python benchmarks/taser_variants.py --encoder bge-small-en-v1.5 --work FOLDER --articles FILE[=W]…
                                         --pairs FILE[=W]… --passages FILE[=W]… [--steps 600] [--seeds 1]
@@ -13,7 +13,7 @@ With one seed, an interval holds 95 % of the means of 2,000 samples of the quest
 with several, ± is the standard deviation over the seeds. p is that of a paired t-test of the reciprocal rank,
 its mean over the seeds, against Shared (Holm). A step's seconds are the best median of three rounds, in which
 the variants take turns; an epoch is as many steps as it takes to ask each question once. Parameters are
-counted without poolers. `Table 1` is answer recall@20 on NQ test as the paper has it, with BERT-base; sets
+counted without poolers. `Table A1` is answer recall@20 on NQ test as the paper has it, with BERT-base; sets
 with answers have the same measure beside it. Prints a Markdown table.
 """
 
@@ -66,7 +66,7 @@ class Variant:
 
 
 def variants(experts: Sequence[int]) -> list[Variant]:
-    """In the order of Table 1."""
+    """In the order of Table A1."""
     learned = [
         Variant(f"{name} {n}", n, {"routing": routing, "experts": n})
         for name, routing in (("Seq-R", "seq"), ("Tok-R", "tok"))
@@ -208,7 +208,7 @@ def main() -> None:
             ]
             own: list[Cell] = [f"{parameters:.1f}M", *figures, chance, f"{step:.2f}", f"{step * epoch:.0f}"]
             rows.append([path.name, v.name, str(v.experts), *own, PAPER.get(v.name)])
-    header = ["set", "model", "I", "parameters", *MEASURES, "p", "s a step", "s an epoch", "Table 1"]
+    header = ["set", "model", "I", "parameters", *MEASURES, "p", "s a step", "s an epoch", "Table A1"]
     print(Table(header, rows).write("markdown"))
 
 

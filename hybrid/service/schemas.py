@@ -14,9 +14,9 @@ from sparta.base.errors import InputError
 _GOOGLE: dict[str, JsonValue] = {
     "rank": 1,
     "id": "google",
-    "score": 61230,
+    "score": 455,
     "title": "Google",
-    "text": "Google was founded in September 1998 by Larry Page and Sergey Brin …",
+    "text": "Google is an American technology company …",
     "metadata": {},
 }
 

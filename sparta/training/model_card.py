@@ -87,7 +87,7 @@ def write_card(
         "",
         "## Before you publish it",
         "",
-        "A training cannot know the licences of the encoder and of the data, for what the model serves and in"
+        "A training cannot know the licenses of the encoder and of the data, for what the model serves and in"
         " which languages, nor how good it is on other data (`sparta eval`, `hybrid eval`): write it here.",
         "",
         "## Checksum",

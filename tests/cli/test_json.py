@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 
 from cli._output import JSON_VERSION
+from hybrid.multihop.paths import Evidence, EvidencePath, PathAnswer
+from sparta.base.records import Hit
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
 from tests.programs import Program, hybrid, sparta
@@ -92,6 +94,16 @@ def test_the_schema_refuses_what_has_lost_a_key() -> None:
     for key in hit:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({k: v for k, v in hit.items() if k != key}, only_hits)
+
+
+def test_the_schema_names_all_that_a_read_path_prints() -> None:
+    hit = Hit("p1", 2.0, "Moon", "The moon.", {"context": "In 1969: The moon."})
+    evidence = Evidence(hit, {"search": 2.0}, 2.0, "moon", supporting=((0, 9),))
+    path = EvidencePath((evidence,), 2.0, PathAnswer("1969", 0.9, "p1", 3, 7)).as_dict()
+    schema = SCHEMA["$defs"]["path"]["properties"]
+    assert set(path) <= set(schema)
+    assert set(path["answer"]) == set(schema["answer"]["properties"])
+    assert set(path["passages"][0]) == set(schema["passages"]["items"]["properties"])
 
 
 def test_every_kind_is_tested_and_documented() -> None:
