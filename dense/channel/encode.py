@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -266,9 +266,7 @@ def encode_vectors(
         totals.update(shard.counts)
 
     shown = ReadingProgress(shown=progress, advance=advance)
-    # A new output folder is made after the cluster was joined, so that a failure leaves no folder behind.
-    joined = cluster.joined() if cluster and not resume else nullcontext()
-    with shown, joined, writing(output), kept_on_interrupt(output):
+    with shown, writing(output, cluster), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
         units = shown.follow(reader, split_units(reader, options.unit, options.language))
         missing = missing_blocks(units, options, done, report, check_finished_shard, shown.advance)

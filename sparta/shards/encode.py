@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -236,9 +236,7 @@ def encode_corpus(
             raise corpus_changed(path)
         report.count(facts)
 
-    # A new output folder is made after the cluster was joined, so that a failure leaves no folder behind.
-    joined = cluster.joined() if cluster and not resume else nullcontext()
-    with progress_bar, joined, writing(output), kept_on_interrupt(output):
+    with progress_bar, writing(output, cluster), kept_on_interrupt(output):
         existing_shards = open_output(
             output, manifest, resume=resume, prepare=lambda: query_side.save(output / "tokenizer")
         )
