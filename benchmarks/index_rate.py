@@ -23,7 +23,8 @@ from statistics import median
 
 import numpy as np
 
-from sparta.lucene.jvm import build_archive, find_runtime, jar_paths
+from sparta.lucene.java_runtime import find_runtime
+from sparta.lucene.jvm import build_archive, jar_paths
 
 VOCABULARY = 30000
 MEAN_IMPACT = 176

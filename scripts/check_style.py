@@ -19,7 +19,7 @@ PACKAGES = ("sparta", "dense", "hybrid", "cli")
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 WITH_FLAGS = {
     "cli/": "the command line itself",
-    "sparta/lucene/jvm.py": "options of Java, and of pip",
+    "sparta/lucene/jvm.py": "options of Java",
     "sparta/base/extras.py": "options of pip",
     "sparta/training/model_card.py": "commands in model cards",
 }

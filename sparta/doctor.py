@@ -27,14 +27,8 @@ from sparta.base.extras import (
 from sparta.base.files import temporary_files_folder
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.lucene.container import container_memory
-from sparta.lucene.jvm import (
-    HEAP_VARIABLE,
-    find_runtime,
-    jar_paths,
-    java_options,
-    library_of,
-    utf8_locale,
-)
+from sparta.lucene.java_runtime import find_runtime, library_of
+from sparta.lucene.jvm import HEAP_VARIABLE, jar_paths, java_options, utf8_locale
 from sparta.lucene.limits import physical_memory
 
 if TYPE_CHECKING:

@@ -94,7 +94,8 @@ def test_the_image_searches(container: str, tmp_path: Path) -> None:
     assert hit["title"] == "Google"
     assert buildah(*run, "id", "-u").strip() == "10001"
     asked = (
-        "import importlib.util as u; from sparta.lucene.jvm import archive_path, find_runtime;"
+        "import importlib.util as u; from sparta.lucene.java_runtime import find_runtime;"
+        " from sparta.lucene.jvm import archive_path;"
         " print(u.find_spec('torch'), archive_path(find_runtime()).exists())"
     )
     assert buildah(*run, "python3", "-c", asked).split() == ["None", "True"]

@@ -39,7 +39,7 @@ from sparta.index.jobs import Source
 from sparta.index.plan import with_lexical_terms
 from sparta.index.snapshot import read_newest
 from sparta.index.writer import refuse_stored
-from sparta.lucene.jvm import find_runtime
+from sparta.lucene.java_runtime import find_runtime
 from sparta.models.query_encoder import QuerySide
 from sparta.models.resolve import known_query_side, shipped_for
 

@@ -27,6 +27,7 @@ from sparta.base.files import (
 )
 from sparta.base.remedies import Option, Remedy, remedy
 from sparta.lucene import jvm
+from sparta.lucene.java_runtime import OLDEST_JAVA, OWN_VARIABLE
 
 _STATE_ERRORS: dict[str, tuple[str, str | None]] = {
     "LockObtainFailedException": (
@@ -133,7 +134,7 @@ def _known(name: str, message: str, where: str, reading: bool) -> SpartaError | 
         return JavaError(
             f"this Java cannot find words in Thai: it lacks the module jdk.localedata ({message})",
             where=where,
-            remedy=f"set {jvm.OWN_VARIABLE} to a JDK (version {jvm.OLDEST_JAVA} or newer) with this module",
+            remedy=f"set {OWN_VARIABLE} to a JDK (version {OLDEST_JAVA} or newer) with this module",
         )
     if short in _STATE_ERRORS:
         problem, advice = _STATE_ERRORS[short]

