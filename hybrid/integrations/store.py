@@ -119,12 +119,8 @@ class IndexStore(Closing):
                     else:  # another thread has opened the new index meanwhile, and searches it
                         index.close()
             else:
-                index.update(records, options=self._options_of_writing())
-
-    def _options_of_writing(self) -> IndexOptions:
-        """Return the options that do not concern the form of the index, which may be another program's."""
-        options, names = IndexOptions.of(self.options), ("device", "dtype", "threads", "commit_seconds")
-        return IndexOptions(**{name: getattr(options, name) for name in names})
+                # The form of the index may be another program's.
+                index.update(records, options=IndexOptions.of(self.options).without_form())
 
     def _add_vectors(self, index: Index) -> None:
         if "dense" in (self.channels or "") and "dense" not in index.channels:

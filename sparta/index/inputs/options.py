@@ -100,6 +100,12 @@ class IndexOptions:
             raise InputError(f"options must be IndexOptions(…), found {type(options).__name__}")
         return options or cls()
 
+    def without_form(self) -> IndexOptions:
+        """Return only the options of the writing itself, which fit an index of any form."""
+        return IndexOptions(
+            device=self.device, dtype=self.dtype, threads=self.threads, commit_seconds=self.commit_seconds
+        )
+
     @property
     def fields(self) -> Fields:
         """The fields of a record that hold id, text and title."""
