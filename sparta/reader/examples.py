@@ -18,7 +18,7 @@ from sparta.data.sentences import stripped
 from sparta.reader.records import Text
 from sparta.training.formats import DPR_FORM, form_of, passage_in_file
 from sparta.training.known import KnownAnswers, keys_of
-from sparta.training.paragraphs import context_of
+from sparta.training.paragraphs import positive_in_context
 
 READ_FORM = '{"question", "answers", "passages": [{"title", "text", "spans"}]}'
 PASSAGES = 20
@@ -214,7 +214,7 @@ def _pair_example(
 ) -> ReadingExample:
     """Return an example from a pair, with the mentions in the positive sentence, or else in its context."""
     text = _text(record.get("context") or record["positive"])
-    context, (start, end) = context_of(record)
+    context, (start, end) = positive_in_context(record)
     if not context:
         start, end = 0, len(text)
     spans = answer_spans(text, answers, language=language)

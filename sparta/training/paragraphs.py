@@ -315,7 +315,7 @@ def _paragraphs(
     without_context: list[dict[str, Any]] = []
     for record in records:
         known.add_record(record, max_characters)
-        context, span = context_of(record)
+        context, span = positive_in_context(record)
         if context:
             key = (str(record.get("title") or ""), context)
             texts_of.setdefault(key, []).append((str(record["question"]), span))
@@ -389,7 +389,7 @@ def _whole_paragraph(text: str, title: str, queries: Mapping[str, int], passage_
     return Paragraph(text, title, (), tuple((q, -1) for q in queries), tuple(queries.values()), passage_id)
 
 
-def context_of(record: dict[str, Any]) -> tuple[str, Span]:
+def positive_in_context(record: dict[str, Any]) -> tuple[str, Span]:
     """Return a record's context and the positive's span in it; empty if the record has no context."""
     context, positive = str(record.get("context") or ""), str(record["positive"])
     if not context:
