@@ -36,6 +36,7 @@ from sparta.base.errors import IndexStateError, InputError, NewerFormatError, Sp
 from sparta.base.files import atomic_write, raise_if_unreadable, storage_errors
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.remedies import Command, Remedy, remedy
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 from sparta.shards.folder import shard_facts, shard_files
@@ -183,7 +184,7 @@ class ChannelFolder:
 
         If another folder has vectors that an interrupted command encoded, they move here for reuse.
         """
-        newest, begun = cls(index.dense_path(generation)), cls(index.begun_path("dense", generation))
+        newest, begun = cls(index.dense_path(generation)), cls(index.begun_path(DENSE, generation))
         folder, other = (newest, begun) if newest.exists() else (begun, newest)
         if folder != other and other.path.is_dir():
             index.check_not_replaced()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dense.channel.folder import ChannelFolder
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 
@@ -57,7 +58,7 @@ def is_begun(index: Path) -> bool:
     generation = folder.state_for("overwrite").for_resuming.building
     if generation is None:
         return False
-    channel_folder = ChannelFolder(folder.begun_path("dense", generation))
+    channel_folder = ChannelFolder(folder.begun_path(DENSE, generation))
     return not channel_folder.exists() and any(channel_folder.stores())
 
 

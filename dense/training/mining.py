@@ -22,6 +22,7 @@ from sparta.data.qa_formats import answers_of, stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.data.units import check_whole
+from sparta.index.channels import DENSE
 from sparta.search.searcher import BM25, Searcher
 from sparta.training.formats import DPR_FORM, dpr_object, passage_in_file
 from sparta.training.known import Key, KnownAnswers, keys_of
@@ -303,7 +304,7 @@ class Miner:
 
 def open_channel(index: Path | None, channel: str) -> Any:
     """Open a searcher of one channel of an index."""
-    if channel == "dense":
+    if channel == DENSE:
         from dense.channel.searcher import DenseSearcher
 
         return DenseSearcher(index)

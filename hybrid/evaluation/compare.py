@@ -43,6 +43,7 @@ from sparta.base.errors import InputError
 from sparta.base.files import make_folder
 from sparta.base.records import Advance, Run
 from sparta.base.remedies import Command, Option, remedy
+from sparta.index.channels import DENSE
 from sparta.rerank.reranked import RERANKED, Reranking
 
 logger = logging.getLogger("sparta.hybrid")
@@ -301,10 +302,7 @@ def latencies(
     fusions_by_label = named(fusions)
     for label, fusion in fusions_by_label.items():
         searches.setdefault(label, partial(_search_fusion, channels, fusion, k))
-    uses_dense = {
-        "dense": True,
-        **{label: "dense" in fusion.weights for label, fusion in fusions_by_label.items()},
-    }
+    uses_dense = {DENSE: True, **{label: DENSE in f.weights for label, f in fusions_by_label.items()}}
     names = sorted(searches, key=lambda name: uses_dense.get(name, False))
     for number, query in enumerate(islice(cycle(queries), _WARM_UP_QUERIES)):
         for name in names:

@@ -18,6 +18,7 @@ from dense.models.resolve import identify
 from hybrid.integrations.source import Source, open_source
 from sparta.base.errors import InputError
 from sparta.base.manifest import MANIFEST_NAME
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
@@ -66,7 +67,7 @@ class Collection:
         report = build_index(self._folder, numbered, options=replace(self.options, channels=channels))
         if report.skipped:
             warnings.warn(report.skipped, stacklevel=3)
-        if self.channels and "dense" in self.channels:
+        if self.channels and DENSE in self.channels:
             from dense.channel.sync import build_dense
 
             build_dense(self._folder)
@@ -77,7 +78,7 @@ class Collection:
 
         With an open retriever, each call returns other digits.
         """
-        dense = "dense" in (self.channels or "")
+        dense = DENSE in (self.channels or "")
         if self.index is None:
             content = f"{self.options} {hash_folder(model_folder(self.options.model))}"
             content += identify(None).sha256 if dense else ""

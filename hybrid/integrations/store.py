@@ -22,6 +22,7 @@ from sparta.base.errors import InputError
 from sparta.base.filters import Filter, FilterLike
 from sparta.base.records import Hit, Ranking
 from sparta.base.remedies import Option, remedy
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder, default_index
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.plan import has_commit
@@ -123,7 +124,7 @@ class IndexStore(Closing):
                 index.update(records, options=IndexOptions.of(self.options).without_form())
 
     def _add_vectors(self, index: Index) -> None:
-        if "dense" in (self.channels or "") and "dense" not in index.channels:
+        if DENSE in (self.channels or "") and DENSE not in index.channels:
             from dense.channel.sync import build_dense
 
             build_dense(self.path, self.dense_model)
