@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from cli._output import counted
 from sparta.base.errors import InputError
 
 if TYPE_CHECKING:
-    from hybrid.evaluation.tables import Table
     from hybrid.evaluation.testsets import QuestionSet
     from hybrid.retrieval.fusion import Fusion
 
@@ -170,47 +168,3 @@ def _unmeasured(questions: QuestionSet) -> Iterator[str]:
     for judgments, n_covered in questions.known().items():
         if 0 < n_covered < total:
             yield f"{questions.name}: measures of {judgments} cover {n_covered:,} of {total:,} questions"
-
-
-def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
-    """Yield the notes below a table: which sets are samples, and the formula of the fusions."""
-    from hybrid.evaluation.testsets import SAMPLE_SEED
-    from hybrid.retrieval.fusion import formula
-
-    for questions in query_sets:
-        if questions.sampled_from:
-            size = f"{len(questions.queries):,} of {questions.sampled_from:,}"
-            yield f"{questions.name}: a sample of {size} questions (seed {SAMPLE_SEED})"
-    if fusions:
-        yield formula(*fusions)
-
-
-def print_table(
-    table: Table,
-    form: str,
-    below: Iterable[str] = (),
-    *,
-    verdicts: Iterable[str] = (),
-    more: Mapping[str, Table] | None = None,
-) -> None:
-    """Print a table with notes below it; for csv and json the notes go to standard error.
-
-    :param verdicts: the results in words, one line each; printed above the other notes
-    :param more: further tables by title, printed below the table
-    """
-    from hybrid.evaluation.results import LEGEND
-    from hybrid.evaluation.tables import WIDTH
-
-    click.echo(table.write(form))
-    for title, further in (more or {}).items():
-        click.echo(f"\n{title}\n" + "\n" * (form == "markdown") + further.write(form))
-    has_stars = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
-    notes_below = [*([LEGEND] if has_stars else []), *below]
-    if form == "text":
-        notes_below = [
-            textwrap.fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in notes_below
-        ]
-        if more:
-            click.echo()
-    for note in [*verdicts, *notes_below]:
-        click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

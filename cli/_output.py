@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from sparta.base.files import is_standard_output
+
+if TYPE_CHECKING:
+    from hybrid.evaluation.tables import Table
+    from hybrid.evaluation.testsets import QuestionSet
+    from hybrid.retrieval.fusion import Fusion
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WHITE_SPACE = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85"
@@ -71,3 +79,47 @@ def _width(text: str) -> int:
         return len(text)
     shown = [c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf")]
     return len(shown) + sum(unicodedata.east_asian_width(c) in "WF" for c in shown)
+
+
+def notes(query_sets: Sequence[QuestionSet], fusions: Sequence[Fusion]) -> Iterator[str]:
+    """Yield the notes below a table: which sets are samples, and the formula of the fusions."""
+    from hybrid.evaluation.testsets import SAMPLE_SEED
+    from hybrid.retrieval.fusion import formula
+
+    for questions in query_sets:
+        if questions.sampled_from:
+            size = f"{len(questions.queries):,} of {questions.sampled_from:,}"
+            yield f"{questions.name}: a sample of {size} questions (seed {SAMPLE_SEED})"
+    if fusions:
+        yield formula(*fusions)
+
+
+def print_table(
+    table: Table,
+    form: str,
+    below: Iterable[str] = (),
+    *,
+    verdicts: Iterable[str] = (),
+    more: Mapping[str, Table] | None = None,
+) -> None:
+    """Print a table with notes below it; for csv and json the notes go to standard error.
+
+    :param verdicts: the results in words, one line each; printed above the other notes
+    :param more: further tables by title, printed below the table
+    """
+    from hybrid.evaluation.results import LEGEND
+    from hybrid.evaluation.tables import WIDTH
+
+    click.echo(table.write(form))
+    for title, further in (more or {}).items():
+        click.echo(f"\n{title}\n" + "\n" * (form == "markdown") + further.write(form))
+    has_stars = any(str(cell).endswith(("*↑", "*↓")) for row in table.rows for cell in row)
+    notes_below = [*([LEGEND] if has_stars else []), *below]
+    if form == "text":
+        notes_below = [
+            textwrap.fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for note in notes_below
+        ]
+        if more:
+            click.echo()
+    for note in [*verdicts, *notes_below]:
+        click.echo(f"\n{note}" if form == "markdown" else note, err=form in ("csv", "json"))

@@ -18,8 +18,9 @@ from cli._arguments import (
     takes,
     whole,
 )
-from cli._fusion_options import notes, print_table, sample_option
+from cli._fusion_options import sample_option
 from cli._options import form_option, index_option, quiet_option
+from cli._output import notes, print_table
 from cli._search import channel_option
 from cli._training import EndArguments, accumulate_option, rate_option, report, seed_option, validate_option
 

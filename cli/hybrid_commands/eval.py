@@ -30,15 +30,13 @@ from cli._fusion_options import (
     alpha_option,
     base_option,
     channel_weights,
-    notes,
-    print_table,
     query_sets,
     typed_weights,
     weights_option,
 )
 from cli._opensearch import REMOTE_CHANNELS, ServerArguments
 from cli._options import Bm25Arguments, form_option, index_option, quiet_option, threads_option
-from cli._output import counted
+from cli._output import counted, notes, print_table
 from cli._search import RerankArguments
 from sparta.base.errors import IndexStateError, InputError
 from sparta.base.files import check_output_file

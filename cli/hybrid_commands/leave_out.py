@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli._arguments import arguments, command, flag, folder_type, group, made, option, takes, whole
-from cli._fusion_options import notes, print_table, sample_option
+from cli._fusion_options import sample_option
 from cli._options import device_option, form_option, index_option
+from cli._output import notes, print_table
 from cli.dense_commands.train_skills import SkillRecipeArguments
 from sparta.base.checks import parse_numbers
 

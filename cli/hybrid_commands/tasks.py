@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli._arguments import arguments, command, option, output_type, takes
-from cli._fusion_options import notes, print_table, sample_option
+from cli._fusion_options import sample_option
 from cli._options import device_option, form_option, index_option
+from cli._output import notes, print_table
 from sparta.base.files import check_output_file
 
 

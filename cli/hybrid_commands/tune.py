@@ -10,12 +10,11 @@ from cli._fusion_options import (
     QuestionArguments,
     base_option,
     channel_weights,
-    notes,
-    print_table,
     query_sets,
     weights_option,
 )
 from cli._options import form_option, index_option, threads_option
+from cli._output import notes, print_table
 from sparta.base.checks import parse_numbers
 from sparta.base.errors import InputError
 

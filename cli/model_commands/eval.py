@@ -22,7 +22,6 @@ from cli._arguments import (
     takes,
     typed,
 )
-from cli._fusion_options import print_table
 from cli._options import (
     ModelArguments,
     TermArguments,
@@ -33,7 +32,7 @@ from cli._options import (
     quiet_option,
     threads_option,
 )
-from cli._output import counted
+from cli._output import counted, print_table
 from cli._search import RerankArguments
 from sparta.base.errors import InputError
 from sparta.base.files import check_output_file

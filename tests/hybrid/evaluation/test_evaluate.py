@@ -481,7 +481,7 @@ def test_out_of_domain_as_typed_and_what_is_left_out(beir, tmp_path):
 
 
 def test_a_small_p_is_no_zero_and_marks_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    from cli._fusion_options import print_table
+    from cli._output import print_table
 
     good = Evaluation("x", {"RR": {str(i): 1 - i / 1000 for i in range(50)}})
     bad = Evaluation("y", {"RR": {str(i): 0.1 + i / 2000 for i in range(50)}})
