@@ -40,6 +40,7 @@ _HEAP_STEP = 2**26
 _ARCHIVE_RETRY_SECONDS = 3600
 _LUCENE = (f"lucene-core-{LUCENE_VERSION}", f"lucene-analysis-common-{LUCENE_VERSION}")
 
+
 @dataclass(frozen=True, slots=True)
 class _Started:
     runtime: Runtime

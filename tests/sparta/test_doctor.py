@@ -23,7 +23,7 @@ from sparta.index.folder import FORMAT_VERSION, WITH_NEWER_QUERIES, IndexFolder
 from sparta.index.generation import Generation, IndexState
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
-from sparta.lucene.jvm import find_runtime
+from sparta.lucene.java_runtime import find_runtime
 from tests.moments import no_temporary_files
 from tests.programs import sparta
 
