@@ -7,6 +7,7 @@ the passage's id, so a passage that is sent twice is stored once.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -94,7 +95,8 @@ def push(
         same_content = [index for index, meta in live.items() if meta["identity"] == source.identity]
         index = same_content[0] if same_content else f"{name}-{source.identity}"
         others = [other for other in live if other != index]
-        replaced = tuple(dict.fromkeys([*others, *replaced_by(live.get(index, {}))]))
+        left_over = itertools.chain.from_iterable(map(replaced_by, live.values()))
+        replaced = tuple(other for other in dict.fromkeys([*others, *left_over]) if other != index)
         _check_shards(server, index, push_options.shards, is_live=index in live)
         save_side(server, source.side)
         n_kept, n_sent = len(source), 0
@@ -112,11 +114,12 @@ def push(
         else:
             _serve(server, index, source, push_options, replaced)
             _swap(server, name, index, others)
-        if replaced:
-            if push_options.keep_old:
-                replaced = ()
-            remove(server, replaced)
-            _say_whole(server, index, source)
+        is_marked = not replaced and live.get(index, {}).get("complete")
+        if push_options.keep_old:
+            replaced = ()
+        remove(server, replaced)
+        if not is_marked:
+            set_meta(server, index, source.meta(complete=True, passages=len(source)))
     _warn_of_unfinished(server, name)
     seconds = time.monotonic() - started
     return PushReport(index, n_kept + n_sent, n_sent, n_kept, replaced, seconds, bool(same_content))
@@ -193,12 +196,12 @@ def _data_nodes(server: Server) -> int:
 def _serve(server: Server, index: str, source: Source, options: PushOptions, old: Sequence[str]) -> None:
     """Turn on replicas and refreshes of the index, and wait up to 5 minutes for the copies.
 
-    Until the replaced indices are deleted, the new index names them, so that the same command can delete
-    them.
+    Until the replaced indices are deleted, the new index names them, so that the next push can delete them.
+    Until then, it also stays incomplete: if it never gets the alias, a push of other content reports it.
     """
     server.request("PUT", f"/{index}/_settings", served_settings(options.replicas))
     replaces = {} if options.keep_old or not old else {_REPLACES: list(old)}
-    _say_whole(server, index, source, **replaces)
+    set_meta(server, index, source.meta(complete=False, passages=len(source), **replaces))
     if not wait_until_green(server, index):
         logger.warning(
             "%s/%s: some replicas of the index are not allocated yet (its health is not green)",
@@ -224,11 +227,6 @@ def _swap(server: Server, name: str, index: str, old: Sequence[str]) -> None:
     """Move the alias from the old indices to the new one in a single request."""
     actions = [{"remove": {"index": old_index, "alias": name}} for old_index in old]
     server.request("POST", "/_aliases", {"actions": [*actions, {"add": {"index": index, "alias": name}}]})
-
-
-def _say_whole(server: Server, index: str, source: Source, **more: Any) -> None:
-    """Mark an index as complete in its metadata."""
-    set_meta(server, index, source.meta(complete=True, passages=len(source), **more))
 
 
 def replaced_by(meta: Mapping[str, Any]) -> tuple[str, ...]:
