@@ -218,7 +218,7 @@ def _plan_growth(
     grown = replace(live, job=job.started(), complete=False, origin=live.first_source)
 
     def begin() -> Generation:
-        if unfinished and _may_lack_passages(job):
+        if unfinished and job.sha256 is None and not _is_of_sync(job):
             logger.warning(
                 "the %s was interrupted after %s passages. The index misses the remaining passages unless"
                 " this update contains them",
@@ -294,19 +294,21 @@ def _sentence_language(source: Source) -> str | None:
 
 
 def _covers(job: Job, interrupted: Job) -> bool:
-    """Return whether a job covers everything an interrupted job had to do: it updates from the same source.
+    """Return whether a job covers everything an interrupted job had to do.
 
-    A pipe or in-memory records may miss the rest of the interrupted input, so `_plan_growth` warns the user.
+    An update from the same source does, and so does a sync from any source, such as a moved corpus. A pipe or
+    in-memory records may miss the rest of the interrupted input, so `_plan_growth` warns the user.
     """
-    return job.mode == "update" and (job.source, job.reading) == (interrupted.source, interrupted.reading)
+    is_same_source = (job.source, job.reading) == (interrupted.source, interrupted.reading)
+    return job.mode == "update" and (is_same_source or _is_of_sync(job))
 
 
-def _may_lack_passages(job: Job) -> bool:
-    """Return whether the input of an update may lack passages of an interrupted job of the same source.
+def _is_of_sync(job: Job) -> bool:
+    """Return whether an update is a part of a sync: the index then has exactly the corpus's passages.
 
-    A part of a file or folder has no hash either, but contains all passages that the index lacks (`sync`).
+    Only a part of a file or folder has no hash.
     """
-    return job.sha256 is None and not _is_of_files(job)
+    return job.sha256 is None and _is_of_files(job)
 
 
 def _is_of_files(job: Job) -> bool:
@@ -361,7 +363,7 @@ def _exists_error(index: IndexFolder, state: IndexState, *, adds_impacts: bool) 
 
 def _unfinished_error(index: IndexFolder, state: IndexState, generation: Generation) -> IndexStateError:
     """Return the error for creating an index where an unfinished build exists."""
-    sync = _how_to_keep(index, state, generation)
+    sync = _how_to_keep(index, state, generation, generation.job)
     return IndexStateError(
         f"an unfinished index of {generation.job.source} already exists",
         where=str(index.path),
@@ -373,16 +375,18 @@ def _unfinished_error(index: IndexFolder, state: IndexState, generation: Generat
     )
 
 
-def _how_to_keep(index: IndexFolder, state: IndexState, generation: Generation) -> Remedy:
+def _how_to_keep(index: IndexFolder, state: IndexState, generation: Generation, job: Job) -> Remedy:
     """Return the remedy that keeps the committed passages of a first build after a change of its input.
 
     The remedy is empty if no sync can follow the input, or if a sync would change another generation.
+
+    :param job: names the present input
     """
-    job = generation.job
     is_first = generation == state.searchable and has_passages(index, generation)
     if not (is_first and job.kind == CORPUS and _is_of_files(job)):
         return Remedy()
-    return remedy("keep the committed passages with: {}", how_to_sync(generation, index.path))
+    sync = how_to_sync(replace(generation, job=job), index.path)
+    return remedy("keep the committed passages with: {}", sync)
 
 
 def _check_same_job(
@@ -392,17 +396,20 @@ def _check_same_job(
     _check_model(index, generation, source)
     differing = generation.job.differences(job)
     if differing and {*differing} <= {"bytes", "sha256"}:
-        sync = _how_to_keep(index, state, generation)
+        sync = _how_to_keep(index, state, generation, generation.job)
         raise IndexStateError(
             "the input has changed since this index was started",
             where=str(index.path),
             remedy=sync + remedy("; or start again with {}" if sync else "start again with {}", _OVERWRITE),
         )
     if differing:
+        is_moved = {*differing} <= {"source", "bytes", "sha256"} and not _is_of_files(generation.job)
+        finish = _how_to_keep(index, state, generation, job) if is_moved else Remedy()
+        finish = finish or how_to_finish(generation, index.path)
         raise IndexStateError(
             f"the input or options differ from those that started this index: {', '.join(differing)}",
             where=str(index.path),
-            remedy=how_to_finish(generation, index.path) + remedy("; or start again with {}", _OVERWRITE),
+            remedy=finish + remedy("; or start again with {}", _OVERWRITE),
         )
 
 

@@ -16,6 +16,7 @@ from sparta.index.folder import IndexFolder
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index
 from sparta.index.verify import verify_index
+from tests.moments import ctrl_c
 
 pytestmark = pytest.mark.jvm
 BM25 = IndexOptions(channels="bm25", commit_seconds=0.0)
@@ -80,6 +81,37 @@ def test_a_sync_completes_it(accepted: Path, corpus: Path) -> None:
     with Index(accepted) as index:
         assert len(index) == 2500
     assert not verify_index(accepted)[0].remedy
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_sync_of_a_moved_corpus_completes_it(
+    accepted: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    moved = corpus.rename(corpus.with_name("moved.jsonl"))
+    if is_killed:
+        with monkeypatch.context() as patched:
+            patched.setattr("sparta.index.writer._complete", lambda *_: ctrl_c())
+            with pytest.raises(KeyboardInterrupt):
+                sync.sync_index(accepted, moved, BM25)
+    sync.sync_index(accepted, moved, BM25)
+    with Index(accepted) as index:
+        assert len(index) == 2500
+    assert not verify_index(accepted)[0].remedy
+
+
+def test_a_resumed_build_of_a_moved_corpus_names_the_sync(accepted: Path, corpus: Path) -> None:
+    moved = corpus.rename(corpus.with_name("moved.jsonl"))
+    with pytest.raises(IndexStateError, match="differ from those that started this index: source") as refused:
+        build_index(accepted, moved, options=RESUMED)
+    assert refused.value.remedy.for_command_line().startswith(
+        f"keep the committed passages with: sparta sync {moved} --index {accepted}"
+    )
+
+
+def test_an_update_of_another_file_is_still_refused(accepted: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text('{"id": "new", "text": "sun"}')
+    with pytest.raises(IndexStateError, match="must be finished first"):
+        build_index(accepted, tmp_path / "other.jsonl", "update", BM25)
 
 
 def test_batches_of_long_texts_are_short() -> None:
