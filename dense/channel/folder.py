@@ -6,6 +6,7 @@
       rows-000003.npy         rows of the searched vectors: live passages, in corpus order
       search-000003.faiss     IVF or IVF-PQ of all rows, or HNSW of the distinct vectors; flat has no file
       nodes-000003.npy        HNSW: number of each row's vector in the graph
+      begun                   empty; without a manifest, an indexing pass has begun a new channel here
 
 The manifest is replaced atomically and names all other files. Files that it does not name are obsolete, or
 belong to an unfinished update that a later command resumes.
@@ -193,6 +194,11 @@ class ChannelFolder:
                 store.rename(folder.new_store())
             shutil.rmtree(other.path)
         return folder
+
+    @property
+    def mark(self) -> Path:
+        """The path of the file that marks a new channel that an indexing pass has begun."""
+        return self.path / "begun"
 
     def new_store(self) -> Path:
         """Return the path of a new folder of vectors."""

@@ -18,10 +18,12 @@ from dense.channel.passages import folding_language
 from dense.channel.sync import DenseReport, build_dense, chosen_model
 from dense.search.store import Floats, Hashes, Rows, VectorWriter, describe_vectors
 from sparta.base.closing import Closing
+from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.base.remedies import Command, Option, remedy
 from sparta.data.languages import folded, language_of
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +138,18 @@ class VectorPass(Closing):
                 and len(reusable[number]) == len(newest)
             )
             store = newest.folder if newest is not None and is_unfinished else channel_folder.new_store()
+            self._mark(generation)
             self._writer = VectorWriter(store, manifest)
         return self._writer
+
+    def _mark(self, generation: Generation) -> None:
+        """Mark that an indexing pass has begun a new channel, so that a resumed command goes on with it."""
+        mark = ChannelFolder(self.folder.begun_path("dense", generation)).mark
+        if not ChannelFolder(self.folder.dense_path(generation)).exists():
+            self.folder.check_not_replaced()
+            with storage_errors(mark):
+                mark.parent.mkdir(exist_ok=True)
+                mark.touch()
 
     def close(self) -> None:
         """Write the waiting vectors."""
@@ -149,6 +161,7 @@ class VectorPass(Closing):
 
         :param reencodes: keep no vectors of another arithmetic
         """
+        self._mark(self.folder.require_live())
         report = build_dense(
             self.folder.path,
             device=self._device,

@@ -52,14 +52,16 @@ def recommit(index: Path, number: int, segments: bytes | None) -> None:
         channel_folder.write(replace(channel, commit=commit_of(folder.lucene_path(generation))))
 
 
-def is_begun(index: Path) -> bool:
-    """Return whether an interrupted indexing pass has begun to encode a new dense channel."""
-    folder = IndexFolder(index)
-    generation = folder.state_for("overwrite").for_resuming.building
-    if generation is None:
-        return False
-    channel_folder = ChannelFolder(folder.begun_path(DENSE, generation))
-    return not channel_folder.exists() and any(channel_folder.stores())
+def is_begun(index: Path, generation: Generation) -> bool:
+    """Return whether an interrupted indexing pass has begun a new dense channel of a generation.
+
+    Earlier releases did not mark the folder of such a pass, but in an unfinished build it has vectors.
+    """
+    channel_folder = ChannelFolder(IndexFolder(index).begun_path(DENSE, generation))
+    if channel_folder.exists() or channel_folder.mark.exists():
+        return not channel_folder.exists()
+    is_build = not generation.complete and not generation.job.grows
+    return is_build and any(channel_folder.stores())
 
 
 def begin(index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> VectorPass:

@@ -61,8 +61,8 @@ class ChannelPass(Protocol):
 class IndexChannel(Protocol):
     """The functions that a package provides for its channel."""
 
-    def is_begun(self, index: Path) -> bool:
-        """Return whether an interrupted indexing pass has begun to encode a new channel."""
+    def is_begun(self, index: Path, generation: Generation) -> bool:
+        """Return whether an interrupted indexing pass has begun a new channel of a generation."""
 
     def begin(self, index: Path, *, unit: str, language: str, device: str | None, dtype: str) -> ChannelPass:
         """Return the object that encodes the channel while the corpus is indexed, and then builds it."""
@@ -132,9 +132,11 @@ def split_channels(channels: str | Sequence[str] | None) -> tuple[str | None, li
     return in_lucene or channels, [name for name in OTHER_CHANNELS if name in names]
 
 
-def begun_channels(index: Path) -> list[str]:
-    """Return the names of the new channels that an interrupted indexing pass has begun to encode."""
-    return [name for name in OTHER_CHANNELS if OTHER_CHANNELS[name]().is_begun(index)]
+def begun_channels(index: Path, generation: Generation | None) -> list[str]:
+    """Return the names of the new channels of a generation that an interrupted indexing pass has begun."""
+    if generation is None:
+        return []
+    return [name for name in OTHER_CHANNELS if OTHER_CHANNELS[name]().is_begun(index, generation)]
 
 
 def begin_passes(

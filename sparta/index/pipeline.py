@@ -119,10 +119,12 @@ def _warn_if_changed(folder: IndexFolder, reader: CorpusReader, job: Job) -> Non
 def _begun(
     folder: IndexFolder, options: IndexOptions, names: Sequence[str], mode: str
 ) -> dict[str, ChannelPass]:
-    """Return the passes that encode these channels, and those that the resumed build has begun."""
+    """Return the passes that encode these channels, and those that the resumed job has begun."""
     unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
-    if options.resume and mode not in GROWING:
-        names = [*names, *begun_channels(folder.path)]
+    if options.resume:
+        state = folder.state_for(mode)
+        generation = state.live if mode in GROWING else state.for_resuming.building or state.live
+        names = [*names, *begun_channels(folder.path, generation)]
     device = _first_device(options)
     return begin_passes(folder.path, names, unit=unit, language=language, device=device, dtype=options.dtype)
 

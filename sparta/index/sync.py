@@ -20,7 +20,7 @@ from sparta.data.sentences import split_units
 from sparta.data.units import is_cut, passage_of
 from sparta.index.channels import begun_channels, split_channels
 from sparta.index.folder import IndexFolder, no_passages
-from sparta.index.generation import IndexState, codec_name
+from sparta.index.generation import codec_name
 from sparta.index.inputs.open_encoder import OpenEncoder
 from sparta.index.inputs.options import IndexOptions, fields_of_index, options_to_grow
 from sparta.index.pipeline import build_index, delete_from_index, update_channels
@@ -125,12 +125,12 @@ def sync_index(
 
 
 def _with_begun_channels(folder: IndexFolder, options: IndexOptions) -> IndexOptions:
-    """Return options that also name the channels that an interrupted first build has begun to encode."""
-    state = folder.state().for_resuming if folder.exists() else IndexState()
-    begun = begun_channels(folder.path) if state.building and not state.live else []
-    if not state.building or not begun:
+    """Return options that also name the channels that an interrupted first build or sync has begun."""
+    generation = folder.state().searchable if folder.exists() else None
+    begun = begun_channels(folder.path, generation)
+    if generation is None or not begun:
         return options
-    in_lucene, names = split_channels(options.channels or state.building.channels)
+    in_lucene, names = split_channels(options.channels or generation.channels)
     return replace(options, channels=[str(in_lucene), *names, *begun])
 
 

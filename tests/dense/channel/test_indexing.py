@@ -24,6 +24,7 @@ from dense.search.store import Floats, VectorFolder, write_shard
 from sparta.base.errors import IndexStateError, InputError, Interrupted
 from sparta.base.manifest import write_manifest
 from sparta.index.folder import IndexFolder
+from sparta.index.generation import Generation
 from sparta.index.info import describe_index
 from sparta.index.inputs.options import IndexOptions
 from sparta.index.pipeline import build_index, delete_from_index
@@ -61,6 +62,13 @@ def vectors(index: Path) -> Floats:
     channel_folder = ChannelFolder(folder.dense_path(folder.require_live()))
     channel = channel_folder.read()
     return channel_folder.vectors(channel).take(channel_folder.read_rows(channel))
+
+
+def begun_generation(index: Path) -> Generation:
+    """The generation of an unfinished build."""
+    generation = IndexFolder(index).state().building
+    assert generation
+    return generation
 
 
 def options(tiny_model_folder: Path, **more: Any) -> IndexOptions:
@@ -192,7 +200,7 @@ def test_begun_vectors_belong_to_their_overwrite(
     without = replace(chosen, channels="impact,bm25")
     build_index(index, small, options=without)
     interrupted(index, corpus, "overwrite", chosen)
-    assert is_begun(index)
+    assert is_begun(index, begun_generation(index))
     more = write_jsonl(tmp_path / "more.jsonl", [{"id": "c", "text": "the water"}])
     interrupted(index, more, "update", without)
     assert not build_index(index, more, "update", replace(without, resume=True)).channels
@@ -219,6 +227,59 @@ def test_a_sync_finishes_the_vectors_of_an_interrupted_first_build(
     interrupted(tmp_path / "ix", corpus, "create", chosen)
     assert sync_index(tmp_path / "ix", corpus, replace(chosen, channels=None)).behind == ()
     assert len(vectors(tmp_path / "ix")) == N
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize("step", ["sparta.index.writer._complete", "dense.channel.indexing.build_dense"])
+def test_a_sync_that_is_interrupted_again_finishes_the_vectors(
+    corpus: Path,
+    tiny_model_folder: Path,
+    interrupted: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+    interrupted(index, corpus, "create", chosen)
+    with corpus.open("a") as stream:
+        stream.write(json.dumps({"id": "new", "text": "the moon"}) + "\n")
+    without = replace(chosen, channels=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(step, lambda *_, **__: ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            sync_index(index, corpus, without)
+    assert sync_index(index, corpus, without).behind == ()
+    assert len(vectors(index)) == N + 1
+    assert not list(index.glob("dense-*/begun"))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_resumed_build_finishes_the_vectors_of_a_whole_index(
+    small: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+    with monkeypatch.context() as patched:
+        patched.setattr("dense.channel.indexing.build_dense", lambda *_, **__: ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            build_index(index, small, options=chosen)
+    resumed = replace(chosen, channels=None, resume=True)
+    assert build_index(index, small, options=resumed).channels[0].passages == 2
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_sync_leaves_the_vectors_of_an_interrupted_dense_index_alone(
+    small: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may have stopped it because it took too long."""
+    index, without = tmp_path / "ix", options(tiny_model_folder, channels=None)
+    sync_index(index, small, without)
+    with monkeypatch.context() as patched:
+        patched.setattr("dense.channel.builder.ChannelBuilder.finish", lambda *_: ctrl_c())
+        with pytest.raises(KeyboardInterrupt):
+            build_dense(index)
+    assert list(index.glob("dense-*/vectors-*"))
+    sync_index(index, small, without)
+    assert not exists(index)
 
 
 @pytest.mark.usefixtures("shipped")
@@ -252,7 +313,7 @@ def test_ctrl_c_and_resume(corpus: Path, tiny_model_folder: Path, blocks: Calls,
     chosen = options(tiny_model_folder)
     with pytest.raises(Interrupted):
         build_index(tmp_path / "ix", corpus, options=chosen, advance=lambda _: ctrl_c())
-    assert is_begun(tmp_path / "ix")
+    assert is_begun(tmp_path / "ix", begun_generation(tmp_path / "ix"))
     first = set(flat(blocks))
     assert 0 < len(first) < N
     blocks.clear()
