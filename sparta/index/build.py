@@ -102,7 +102,7 @@ def _reporting_committed(index: IndexFolder, generation: Generation, mode: str) 
             if live and live.number == generation.number and live.complete and live.job == generation.job:
                 committed_now = "all passages of this job are committed"
             else:
-                committed_now = f"{kept_passages(index, mode):,} passages of this job are committed"
+                committed_now = f"{kept_passages(index, mode, live):,} passages of this job are committed"
             repeat = remedy("repeat the command")
             if mode != "update":  # which continues in any case
                 repeat += remedy(" with {}", RESUME)
@@ -162,14 +162,20 @@ def optimize_index(index: IndexFolder) -> None:
                 raise KeyboardInterrupt
 
 
-def kept_passages(index: IndexFolder, mode: str) -> int:
-    """Return the number of committed passages of an unfinished job of this mode."""
+def kept_passages(index: IndexFolder, mode: str, before: Generation | None) -> int:
+    """Return the number of committed passages of an unfinished job of this mode.
+
+    :param before: the live generation when the present job began; if another one is complete since, the job
+        has made it
+    """
     state = index.state_for(mode)
-    unfinished = state.live if mode in GROWING else state.for_resuming.building
-    if unfinished is None or unfinished.complete or not has_passages(index, unfinished):
+    live = state.live
+    is_done = live is not None and live.complete and live != before
+    written = live if mode in GROWING or is_done else state.for_resuming.building
+    if written is None or (written.complete and not is_done) or not has_passages(index, written):
         return 0
-    progress = committed(index, unfinished)
-    return progress.consumed if progress.job == unfinished.job.id else 0
+    progress = committed(index, written)
+    return progress.consumed if progress.job == written.job.id else 0
 
 
 def delete_passages(index: IndexFolder, passage_ids: Sequence[str]) -> tuple[int, list[str]]:

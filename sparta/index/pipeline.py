@@ -331,9 +331,10 @@ def _with_channels(
 @contextmanager
 def _reporting_interrupts(folder: IndexFolder, mode: str) -> Iterator[None]:
     """Turn Ctrl-C into `Interrupted`, with the number of committed passages."""
+    before = folder.state_for(mode).live
     try:
         yield
     except KeyboardInterrupt as stopped:
-        committed = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode)
+        committed = stopped.kept if isinstance(stopped, Interrupted) else kept_passages(folder, mode, before)
         index_name = "the index" if folder.exists() and folder.state().live else ""
         raise Interrupted(committed, "passage", index_name) from None
