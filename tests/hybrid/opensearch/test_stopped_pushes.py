@@ -46,7 +46,7 @@ def test_a_push_of_other_content_removes_what_a_push_stopped_after_the_swap_left
         report = push(opened, server, "wiki")
         assert set(report.replaced) == {first, second}
         assert {index for index in fake.indices if index.startswith("wiki-")} == {report.index}
-        assert not caplog.text
+        assert "unfinished" not in caplog.text
 
 
 @pytest.mark.parametrize("stops_at", [1, 2, 3])
@@ -57,7 +57,7 @@ def test_a_push_stopped_at_each_of_its_last_steps_is_finished(opened, fake, stop
     def fault(method: str, path: str, _: bytes) -> str | None:
         if path == "/_aliases" or (method == "PUT" and path.endswith("_mapping")):
             steps.append(path)
-        return "drop" if len(steps) == stops_at else None
+        return "drop" if len(steps) >= stops_at else None
 
     with Server(Access(fake.url, patience=0.0, environment={})) as server:
         fake.fault = fault
@@ -68,4 +68,4 @@ def test_a_push_stopped_at_each_of_its_last_steps_is_finished(opened, fake, stop
         fake.requests.clear()
         assert push(opened, server, "wiki").unchanged
         assert not any(method == "PUT" and path.endswith("_mapping") for method, path in fake.requests)
-        assert not caplog.text
+        assert "unfinished" not in caplog.text
