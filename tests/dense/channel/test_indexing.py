@@ -240,15 +240,15 @@ def test_a_sync_that_is_interrupted_again_finishes_the_vectors(
     step: str,
 ) -> None:
     index, chosen = tmp_path / "ix", options(tiny_model_folder)
-    interrupted(index, corpus, "create", chosen)
-    with corpus.open("a") as stream:
+    without, grown = replace(chosen, channels=None), Path(shutil.copy(corpus, tmp_path / "grown.jsonl"))
+    interrupted(index, grown, "create", chosen)
+    with grown.open("a") as stream:
         stream.write(json.dumps({"id": "new", "text": "the moon"}) + "\n")
-    without = replace(chosen, channels=None)
     with monkeypatch.context() as patched:
         patched.setattr(step, lambda *_, **__: ctrl_c())
         with pytest.raises(KeyboardInterrupt):
-            sync_index(index, corpus, without)
-    assert sync_index(index, corpus, without).behind == ()
+            sync_index(index, grown, without)
+    assert sync_index(index, grown, without).behind == ()
     assert len(vectors(index)) == N + 1
     assert not list(index.glob("dense-*/begun"))
 
