@@ -347,15 +347,20 @@ def special_frame(tokenizer: Tokenizer) -> tuple[int, int]:
 
 
 def character_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return `spans_without_space`, each extended over the combining marks after it.
+    """Return `spans_without_space`, each extended over the combining marks and tag characters after it.
 
-    A tokenizer may drop these marks.
+    A tokenizer may drop these characters, or make them wordpieces of their own.
     """
     extended, first, after = [], 0, -1
     for start, end in spans_without_space(text, offsets):
         if not first <= end <= after:  # otherwise the wordpiece ends within the same marks
             first = after = end
-            while after < len(text) and unicodedata.category(text[after]) == "Mn":
+            while after < len(text) and _is_mark(text[after]):
                 after += 1
         extended.append((start, after))
     return extended
+
+
+def _is_mark(character: str) -> bool:
+    """Return whether a character belongs to the one before: a combining mark, or a tag of a flag."""
+    return unicodedata.category(character)[0] == "M" or "\U000e0020" <= character <= "\U000e007f"

@@ -147,3 +147,17 @@ def test_marks_that_a_tokenizer_drops_belong_to_the_wordpiece_before(tiny_tokeni
     for text in ("हिन्दु in", "\u2764\ufe0f in"):
         [window] = windows("who", [Text(text)], tiny_tokenizer, LAYOUT)
         assert next(text[a:b] for a, b in window.offsets) == text.split()[0]
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["क\u0940", "1\ufe0f\u20e3", "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbeng\x7f")],
+    ids=["vowel", "keycap", "flag"],
+)
+def test_a_wordpiece_ends_where_its_character_ends(character):
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    [window] = windows("who", [Text(f"{character}a")], tokenizer, LAYOUT)
+    end = len(character)
+    assert window.offsets == [*((start, end) for start in range(end)), (end, end + 1)]
