@@ -14,8 +14,8 @@ export function answerView([best, ...others], look) {
   const cut = (start, end) => letters.slice(Math.max(0, start), Math.max(0, end)).join("");
   const { start, end } = best;
   const before = cut(start - AROUND, start), after = cut(end, end + AROUND);
-  const shortBefore = start > AROUND ? `… ${before.replace(/^\S*\s/, "")}` : before;
-  const shortAfter = letters.length > end + AROUND ? `${after.replace(/\s\S*$/, "")} …` : after;
+  const shortBefore = start > AROUND ? `… ${before.replace(/^\S{0,20}\s+/u, "")}` : before;
+  const shortAfter = letters.length > end + AROUND ? `${after.replace(/\s+\S{0,20}$/u, "")} …` : after;
   return h("section", { class: best.score < SURE ? "answer unsure" : "answer", "aria-labelledby": "answer" },
     h("h2", { id: "answer", dir: "auto" }, best.answer),
     h("p", { class: "sure" }, meter(best.score), ` score ${best.score.toFixed(2)}`),

@@ -66,6 +66,15 @@ def test_a_late_answer_does_not_come_where_its_question_is_gone(visit, then):
     expect(page.locator(".answer")).to_have_count(0)
 
 
+def test_an_answer_between_long_runs_without_spaces_has_them_around_it(visit):
+    text = "都" * 200 + " 北京 " + "市" * 200
+    best = {**BEST, "answer": "北京", "text": text, "start": 201, "end": 203}
+    page = visit(answers=True)
+    page.route("**/answer", lambda route: route.fulfill(json={"query": "", "answers": [best]}))
+    asked(page, QUESTION)
+    expect(page.locator(".answer .snippet")).to_have_text(f"… {'都' * 109} 北京 {'市' * 109} …")
+
+
 def test_back_from_home_shows_the_answer_again(visit):
     page = visit(answers=True)
     page.route("**/answer", answered)
