@@ -192,8 +192,11 @@ class Hit(BaseModel):
     terms: list[Share] | None = None
     snippet: str | None = None
     marks: Annotated[
-        list[tuple[int, int, float]] | None,
-        Field(description="Words of the snippet to mark: begin, end, share of the score."),
+        list[tuple[int, int, float | None]] | None,
+        Field(
+            description="Words of the snippet to mark: begin, end, share of the impact score. The share is"
+            " null if the index is for BM25 alone, or if the impact score is 0."
+        ),
     ] = None
 
 

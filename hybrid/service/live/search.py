@@ -246,7 +246,7 @@ class BatchSearch(Closing):
         """Return for each hit a snippet, its marked words, and each term's contribution to the impact score.
 
         If the index has impacts, hits of other channels get these contributions too. In a BM25-only index,
-        words are marked without contributions.
+        words are marked without contributions, and the marks have no shares.
         """
         tokenizer = self.lucene.tokenizer
         has_impacts = IMPACT in self.channels
@@ -264,8 +264,11 @@ class BatchSearch(Closing):
                 if word_snippet
                 else marked_snippet(tokenizer, hit["text"], contribution_of_term or query_words)
             )
-            total = sum(term.contribution for term in terms) or len(query_words) or 1
-            marks = [[start, end, round(added / total, 4)] for start, end, added in snippet.marks]
+            total = sum(term.contribution for term in terms)
+            marks = [
+                [start, end, round(added / total, 4) if total else None]
+                for start, end, added in snippet.marks
+            ]
             term_objects = {"terms": [term.as_dict() for term in terms]} if has_impacts else {}
             explanations.append({**term_objects, "snippet": snippet.text, "marks": marks})
         return explanations

@@ -56,7 +56,7 @@ export function termOf(word, terms) {
   return (own.length ? own : inside).sort((a, b) => b.share - a.share)[0]?.term;
 }
 
-/** A text with its marks, `[start, end, share]` in characters (not in JavaScript's units). */
+/** A text with its marks, `[start, end, share]` in characters (not in JavaScript's units); a share may be null. */
 export function marked(text, marks, terms, colours) {
   const characters = Array.from(text);
   const piece = (start, end) => characters.slice(start, end).join("");
@@ -74,7 +74,8 @@ export function marked(text, marks, terms, colours) {
       children.push(word); // marked everywhere, it would tell nothing
       continue;
     }
-    children.push(h("mark", { class: colour, css: { "--s": (share / most).toFixed(3) }, title: `${percent(share)} of the score` }, word));
+    const title = share === null ? null : `${percent(share)} of the score`;
+    children.push(h("mark", { class: colour, css: { "--s": ((share ?? most) / most).toFixed(3) }, title }, word));
   }
   return [...children, piece(at)];
 }

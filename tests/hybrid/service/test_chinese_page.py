@@ -56,6 +56,8 @@ def test_a_question_in_either_script(
             marks = page.locator(".hits mark").all_text_contents()
             assert {simplified(mark) for mark in marks} & {"中国的首都", "中国", "首都"}
             assert any(simplified(mark) != mark for mark in marks) or not with_model
+            shares = page.locator(".hits mark[title]").count()
+            assert shares == (len(marks) if with_model else 0), "BM25 tells no shares"
         assert shown[0] == shown[1]
         assert set(shown[0]) <= set(TEXTS.values())
         page.goto(f"{address}?q={question}&id=huanghe")

@@ -118,8 +118,10 @@ def test_in_an_index_for_bm25_alone_the_words_that_match_are_marked(open_client,
     records = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
     build_index(tmp_path / "ix", records, options=IndexOptions(channels="bm25"))
     found = ask(open_client(tmp_path / "ix"), "/search", query="kodak believe unforgiven", explain=True)
-    marked = {hit["id"]: [hit["snippet"][a:b] for a, b, _ in hit["marks"]] for hit in found["hits"]}
-    assert marked == {"0": ["kodak"], "1": ["believers"]}
+    marked = {
+        hit["id"]: [(hit["snippet"][a:b], share) for a, b, share in hit["marks"]] for hit in found["hits"]
+    }
+    assert marked == {"0": [("kodak", None)], "1": [("believers", None)]}
 
 
 def test_explain_passages_and_terms_are_those_of_the_index(client, built) -> None:
