@@ -24,6 +24,9 @@ class Answer:
     In an index of chunks, `text` is a chunk of the passage, and `text_start` is the chunk's first character
     in the passage's text. Else `text_start` is 0.
 
+    In an index of sentences, `text` is the whole passage, and `passage_id` names the sentence that holds the
+    answer. If no retrieved sentence holds the whole answer, `passage_id` names the passage.
+
     The answers yes and no, which a chain with a reader of paths may give, have no span: their `start` and
     `end` are 0.
 
@@ -122,6 +125,23 @@ def as_read(retriever: Retriever, hits: Sequence[Hit]) -> list[Hit]:
 def start_of_text(hit: Hit, text: str) -> int:
     """Return the place of a hit's read text in its passage's text: the start of a chunk, else 0."""
     return hit.start if hit.document_id and text == hit.text else 0
+
+
+def id_of_passage(hit: Hit, text: str, place: tuple[int, int], hits: Sequence[Hit]) -> str:
+    """Return the id of the passage that holds an answer.
+
+    The reader reads a sentence's whole passage, so another sentence may hold the answer. The id is then that
+    of a hit that holds the answer, else that of the whole passage.
+
+    :param text: the text that the reader read for the hit
+    :param place: the start and the end of the answer in `text`; equal for yes and no, which have no span
+    """
+    start, end = place
+    if not hit.document_id or text == hit.text or start == end:
+        return hit.passage_id
+    sentences = [hit, *(other for other in hits if other.document_id == hit.document_id)]
+    ids = (other.passage_id for other in sentences if other.start <= start and end <= other.end)
+    return next(ids, hit.document_id)
 
 
 def folded_texts(texts: Iterable[Text], fold: Callable[[str], str]) -> list[Text]:
@@ -288,7 +308,8 @@ def combine(
     for mention_score, position, span, estimate in mentions:
         hit, text, ranker = hits[position], texts[position], passage_scores[position]
         score = (1 - weight) * estimate.answer + weight * ranker
-        location = hit.passage_id, text.title, text.text, span.start, span.end
+        place = span.start, span.end
+        location = id_of_passage(hit, text.text, place, hits), text.title, text.text, *place
         answer = Answer(
             text.text[span.start : span.end],
             score,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from hybrid.answering.answerer import ReadingCounts
-from hybrid.answering.answers import Answer, AnswerList, answer_key, ranker_scores, start_of_text
+from hybrid.answering.answers import (
+    Answer,
+    AnswerList,
+    answer_key,
+    id_of_passage,
+    ranker_scores,
+    start_of_text,
+)
 from hybrid.multihop.paths import EvidencePath
 from hybrid.multihop.searcher import ALL, ChainPassages, ChainSearcher
 from sparta.base.checks import fraction, queries_of, whole
@@ -86,7 +93,8 @@ def answers_of(paths: Sequence[EvidencePath], language: str = "en", threshold: f
         passages = {evidence.hit.passage_id: evidence.hit for evidence in path.passages}
         hit = passages[path_answer.passage_id or path.evidence_ids[-1]]
         text, score = text_of(hit).text, path_answer.score
-        location = hit.passage_id, hit.title, text, path_answer.start, path_answer.end
+        place = path_answer.start, path_answer.end
+        location = id_of_passage(hit, text, place, list(passages.values())), hit.title, text, *place
         answer = Answer(path_answer.answer, score, *location, score, ranker, start_of_text(hit, text))
         answers[answer_key(path_answer.answer, language)] = answer
     return list(answers.values())

@@ -145,6 +145,7 @@ class Hit:
     `score` is the retriever's score. `metadata` holds the other fields of the passage's record. In a fused
     ranking, `channels` maps each channel to the passage's rank and score in that channel. In an index of
     chunks, `text` is a chunk: the characters from `start` to before `end` of the document `document_id`.
+    A sentence that `in_context` returned has these fields too; its document is its passage.
     """
 
     passage_id: str
@@ -160,7 +161,8 @@ class Hit:
     def as_dict(self) -> dict[str, Any]:
         """Return the hit as a JSON object.
 
-        Only hits of a fused ranking have `channels`; only chunks have `document_id`, `start` and `end`.
+        Only hits of a fused ranking have `channels`; only chunks, and sentences from `in_context`,
+        have `document_id`, `start` and `end`.
         """
         hit = {
             "id": self.passage_id,

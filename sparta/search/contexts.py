@@ -21,15 +21,18 @@ def in_context(lucene: ImpactSearcher, hits: Sequence[Hit]) -> list[Hit]:
 def with_contexts(hits: Sequence[Hit], texts_of: Callable[[Iterable[str]], Mapping[str, str]]) -> list[Hit]:
     """Return the hits; sentences get their passage's text, from `texts_of`, as `context` in their metadata.
 
+    Sentences also get their passage's id as `document_id`, and their `start` and `end` in the context.
+
     :param texts_of: returns the texts of passages by passage id
     """
     texts = texts_of(hit.metadata["passage_id"] for hit in hits if _is_sentence(hit))
-    return [
-        replace(hit, metadata={**hit.metadata, "context": texts[hit.metadata["passage_id"]]})
-        if _is_sentence(hit)
-        else hit
-        for hit in hits
-    ]
+    return [_with_context(hit, texts) if _is_sentence(hit) else hit for hit in hits]
+
+
+def _with_context(hit: Hit, texts: Mapping[str, str]) -> Hit:
+    passage_id, start, end = (hit.metadata[name] for name in ("passage_id", "start", "end"))
+    metadata = {**hit.metadata, "context": texts[passage_id]}
+    return replace(hit, metadata=metadata, document_id=passage_id, start=start, end=end)
 
 
 def _is_sentence(hit: Hit) -> bool:

@@ -17,6 +17,7 @@ from hybrid.multihop.steps import Step, ordered, read_chain
 from sparta.base.errors import InputError
 from sparta.base.records import Hit
 from sparta.reader.path_reader import PathReading, PathSpan
+from sparta.search.contexts import with_contexts
 
 SEARCH = Step("search", "retrieve", depth=9)
 TABLE = Step("table", "retrieve", depth=9, evidence=False)
@@ -190,6 +191,28 @@ def test_answers_are_those_of_the_best_paths() -> None:
     assert (yes.answer, yes.passage_id, yes.start, yes.end, yes.ranker) == ("yes", "b", 0, 0, 1.0)
     assert (rome.answer, rome.passage_id, rome.text[rome.start : rome.end]) == ("the Rome", "c", "the Rome")
     assert rome.score == rome.reader == 0.25
+
+
+@pytest.mark.parametrize(
+    ("answer", "passage_id"),
+    [
+        (PathSpan("b.", 0.5, 1, 3, 5), "p#1"),
+        (PathSpan("c.", 0.5, 1, 6, 8), "p"),
+        (PathSpan("yes", 0.5), "p#1"),
+    ],
+)
+def test_the_passage_of_an_answer_holds_it(answer: PathSpan, passage_id: str) -> None:
+    """Of a path of sentences: another sentence of the path, or else their passage."""
+    places = {"q#0": (0, 2), "p#0": (0, 2), "p#1": (3, 5)}
+    found = [
+        Hit(name, 1.0, "T", "x", {"passage_id": name[0], "start": start, "end": end})
+        for name, (start, end) in places.items()
+    ]
+    hits = with_contexts(found, lambda ids: dict.fromkeys(ids, "a. b. c."))
+    path = EvidencePath(tuple(Evidence(hit, {}, hit.score) for hit in found), 3.0)
+    [read] = answers_of([with_reading(READ, path, hits, PathReading([1.0] * 3, answer, None))])
+    assert (read.passage_id, read.answer) == (passage_id, answer.text)
+    assert read.text[read.start : read.end] in (answer.text, "")
 
 
 def test_the_place_of_the_step() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from sparta.reader.records import Span
@@ -72,6 +74,53 @@ def test_the_place_of_an_answer_counts_in_its_passage(
         start = answer["text_start"] + answer["start"]
         assert text[start : start + len(answer["answer"])] == answer["answer"]
         assert (answer["text"] == text) == (unit == "sentence")
+
+
+QUIBBLE = "The Quibble hat company of Leeds makes hats. Its owner was Jane Roe, since 1950. She died in York."
+
+
+@pytest.mark.parametrize(
+    ("answer", "depth", "passage_id"),
+    [
+        ("Leeds", 1, "quibble#0"),
+        ("Jane Roe", 10, "quibble#1"),
+        ("Jane Roe", 1, "quibble"),  # no hit is the sentence
+        ("1950. She", 10, "quibble"),  # it crosses the end of a sentence
+    ],
+)
+def test_the_passage_of_an_answer_holds_it(
+    tmp_path, tiny_model_folder, open_client, answer: str, depth: int, passage_id: str
+) -> None:
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
+
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder), unit="sentence")
+    build_index(tmp_path / "ix", [{"id": "quibble", "title": "Quibble", "text": QUIBBLE}], "create", options)
+    place = QUIBBLE.index(answer), QUIBBLE.index(answer) + len(answer)
+    client = open_client(tmp_path / "ix", GivenReader(lambda _: [Span(0, *place, 2.0)]))
+    question = {"query": "the Quibble hat company of Leeds", "depth": depth}
+    [best] = client.post("/answer", json=question).json()["answers"]
+    assert (best["text"][best["start"] : best["end"]], best["passage_id"]) == (answer, passage_id)
+    assert answer in client.get(f"/passages/{quote(passage_id)}").json()["text"]
+
+
+def test_a_sentence_that_is_a_passage_of_its_own_keeps_its_id(
+    tmp_path, tiny_model_folder, open_client
+) -> None:
+    """The index has no passage p, and the record of p#0 holds the text around the sentence."""
+    from sparta.index.inputs.options import IndexOptions
+    from sparta.index.pipeline import build_index
+
+    end = QUIBBLE.index(" Its")
+    record = {"id": "p#0", "passage_id": "p", "text": QUIBBLE[:end]}
+    record |= {"context": QUIBBLE, "start": 0, "end": end}
+    options = IndexOptions(channels="bm25", model=str(tiny_model_folder))
+    build_index(tmp_path / "ix", [record], "create", options)
+    place = QUIBBLE.index("Jane Roe"), QUIBBLE.index("Jane Roe") + 8
+    client = open_client(tmp_path / "ix", GivenReader(lambda _: [Span(0, *place, 2.0)]))
+    [best] = client.post("/answer", json={"query": "Quibble hat"}).json()["answers"]
+    assert (best["answer"], best["passage_id"]) == ("Jane Roe", "p#0")
+    assert "Jane Roe" in client.get(f"/passages/{quote('p#0')}").json()["metadata"]["context"]
 
 
 def test_the_service_abstains_below_a_threshold(built, open_client) -> None:
