@@ -48,11 +48,14 @@ class BeirSearch(BaseSearch):
         *_: Any,
         **__: Any,
     ) -> dict[str, dict[str, float]]:
-        """Return the `top_k` best passages for each query, without the query's own id, as BEIR does."""
+        """Return the `top_k` best passages for each query, and one more if they include the query's id.
+
+        BEIR's evaluation drops the passage with the query's id, unless `ignore_identical_ids=False`.
+        """
         self.collection.hold({**passage, "id": i} for i, passage in corpus.items())
         scores_by_query = self.collection.scores(queries, top_k + 1)
         return {
-            q: dict([hit for hit in scores.items() if hit[0] != q][:top_k])
+            q: dict(list(scores.items())[: top_k + (q in scores)])
             for q, scores in scores_by_query.items()
         }
 

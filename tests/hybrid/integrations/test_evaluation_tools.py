@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,17 +54,48 @@ def test_beir(folder: Path, options: Any, ours: Any, channel: str) -> None:
     corpus, queries, qrels = GenericDataLoader(str(folder)).load(split="test")
     beir = EvaluateRetrieval(BeirSearch(None, channel, options=options), k_values=[10, 100])
     found = beir.retrieve(corpus, queries)
-    assert all(query not in hits for query, hits in found.items())
+    assert any(query in hits for query, hits in found.items())
+    own_ids = {i: {**passage, "id": "of the record"} for i, passage in corpus.items()}
+    again = BeirSearch(None, channel, options=options)
+    for query, hits in again.search(own_ids, queries, 3).items():
+        assert list(hits.items()) == list(found[query].items())[: 3 + (query in hits)]
     ndcg, ap, recall, _ = beir.evaluate(qrels, found, beir.k_values)
     theirs = {"nDCG@10": ndcg["NDCG@10"], "R@100": recall["Recall@100"], "AP@100": ap["MAP@100"]}
     assert theirs == pytest.approx(ours[channel], abs=6e-6)  # BEIR rounds to five digits
-    own_ids = {i: {**passage, "id": "of the record"} for i, passage in corpus.items()}
-    again = BeirSearch(None, channel, options=options)
-    assert again.search(own_ids, queries, 100) == {
-        q: dict(list(hits.items())[:100]) for q, hits in found.items()
-    }
     with pytest.raises(NotImplementedError, match="call retrieve"):
         beir.encode_and_retrieve(corpus, queries)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_own_id_relevant", [True, False])
+def test_beir_decides_whether_a_passage_with_the_id_of_the_query_counts(
+    tmp_path: Path, options: Any, tiny_model_folder: Path, is_own_id_relevant: bool
+) -> None:
+    pytest.importorskip("beir")
+    from beir.retrieval.evaluation import EvaluateRetrieval
+
+    from hybrid.evaluation.evaluate import evaluate_set
+    from hybrid.integrations import BeirSearch
+    from sparta.models.load import load_model
+    from sparta.shards.encode import EncodeOptions
+
+    texts = {"1": "moon earth", "2": "google founded", "3": "moon earth founded"}
+    qrels = {"1": {"1" if is_own_id_relevant else "3": 1}, "2": {"2" if is_own_id_relevant else "3": 1}}
+    queries = {number: texts[number] for number in qrels}
+    (tmp_path / "qrels").mkdir()
+    for name, rows in (("corpus", texts), ("queries", queries)):
+        lines = [json.dumps({"_id": number, "text": text}) + "\n" for number, text in rows.items()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    judgments = [f"{query}\t{passage}\t1\n" for query, hits in qrels.items() for passage in hits]
+    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judgments))
+    evaluated = evaluate_set(
+        tmp_path, load_model(tiny_model_folder), EncodeOptions(dtype="fp32"), measures=("nDCG@1",)
+    )
+    (ours,) = [channel.mean("nDCG@1") for channel in evaluated.evaluations if channel.name == "bm25"]
+    beir = EvaluateRetrieval(BeirSearch(None, "bm25", options=options), k_values=[1])
+    found = beir.retrieve({number: {"text": text} for number, text in texts.items()}, queries)
+    ndcg = beir.evaluate(qrels, found, [1], ignore_identical_ids=not is_own_id_relevant)[0]
+    assert ndcg["NDCG@1"] == ours == 1
 
 
 @pytest.mark.slow
