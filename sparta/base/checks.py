@@ -22,8 +22,8 @@ MOST_THREADS = 1024
 """The highest number of indexing threads, as in `ImpactWriter.java`."""
 _MAX_GAP_FACTOR, _GAP_ALLOWANCE = 2, 1 << 16  # the numbers of a vocabulary may have gaps
 _LISTS = (
-    "pass two lists: run(list(queries.values()), list(queries)) for a dictionary,"
-    " run([query], [query_id]) for one query"
+    "pass two lists: list(queries.values()), list(queries) for a dictionary,"
+    " [query], [query_id] for one query"
 )
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparta.base.checks import numpy_kind, plain_number
@@ -259,12 +259,12 @@ def read_passage(record: Mapping[str, Any], where: str) -> Passage:
     return Passage(identifier(record), text, title, context, start, end, record, where)
 
 
-def identifier(record: Mapping[str, Any]) -> str:
-    """Return the id of a record, from the field `id` or `_id`: a string or an integer.
+def identifier(record: Mapping[str, Any], names: Sequence[str] = ("id", "_id")) -> str:
+    """Return the id of a record, a string or an integer, from the first of the named fields that it has.
 
     :raises BadRecordError: the id is missing or not valid.
     """
-    value = _field(record, "id", "_id", of="id")
+    value = _field(record, *names, of="id")
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise BadRecordError("id of the wrong type", f"expected a string or an integer, found {_kind(value)}")
     text = str(value)

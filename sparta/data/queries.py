@@ -14,17 +14,18 @@ from sparta.base.records import Query
 from sparta.data.files import known_format, no_records
 from sparta.data.parsing import BadRecordError, decoded, identifier, parse_object, placed, string_field
 
-_ID_COLUMNS = {"id", "_id", "qid", "query_id", "query-id"}
-_TEXT_COLUMNS = {"text", "query", "question"}
+_IDS = ("id", "_id", "qid", "query_id", "query-id")
+_TEXTS = ("text", "question", "query")
 _FORMATS = 'write each line as ID<TAB>QUERY, or as JSON: {"_id": "q1", "text": "who founded google"}'
 
 
 def read_queries(path: str | Path) -> Iterator[Query]:
     r"""Yield the queries of a file, or of standard input for `-`; both may be compressed.
 
-    JSONL as in BEIR: the id is in `_id` or `id`, the query in `text` or `question`. Known answers are a
-    list of strings in `answers`; blank answers are ignored. TSV: `qid\ttext`, without quoting; a header
-    line is skipped. A query may be empty; it has no hits. Blank lines are ignored.
+    JSONL as in BEIR: the id is in `id`, `_id`, `qid`, `query_id` or `query-id`, the query in `text`,
+    `question` or `query`. Known answers are a list of strings in `answers`; blank answers are ignored.
+    TSV: `qid\ttext`, without quoting; a header line with these names is skipped. A query may be empty; it
+    has no hits. Blank lines are ignored.
 
     :raises InputError: the format is wrong, an id is repeated, or the file has no queries.
     """
@@ -53,7 +54,7 @@ def read_queries(path: str | Path) -> Iterator[Query]:
 
 def _is_header(line: str) -> bool:
     columns = line.lower().split("\t")
-    return len(columns) == 2 and columns[0] in _ID_COLUMNS and columns[1] in _TEXT_COLUMNS
+    return len(columns) == 2 and columns[0] in _IDS and columns[1] in _TEXTS
 
 
 def remember_id(query_id: str, where: str, seen: dict[str, str]) -> None:
@@ -70,7 +71,7 @@ def remember_id(query_id: str, where: str, seen: dict[str, str]) -> None:
 
 def _from_json(line: str) -> Query:
     record = parse_object(line)
-    return Query(identifier(record), string_field(record, "text", "question", of="text"), _answers(record))
+    return Query(identifier(record, _IDS), string_field(record, *_TEXTS, of="text"), _answers(record))
 
 
 def _answers(record: Mapping[str, Any]) -> tuple[str, ...]:

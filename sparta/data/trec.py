@@ -18,6 +18,10 @@ from sparta.data.parsing import BadRecordError, decoded, placed
 
 _LONGEST_INTEGER = 18  # digits
 _LARGEST_SCORE = 1e38  # within single precision
+_QRELS = (
+    "write each line as QID 0 DOCID RELEVANCE, or begin a file of three columns with the line"
+    " query-id<TAB>corpus-id<TAB>score and separate its columns by tabs; a relevance is a whole number"
+)
 
 
 def write_run(
@@ -156,20 +160,20 @@ def _is_beir_header(line: str) -> bool:
     if len(columns) != 3:
         return False
     if _is_integer(columns[2]):
-        remedy = "begin a BEIR file with the line query-id<TAB>corpus-id<TAB>score"
         raise BadRecordError(
-            "missing header", "the first line must name three columns, but contains values", remedy=remedy
+            "missing header", "the first line must name three columns, but contains values", remedy=_QRELS
         )
     return True
 
 
 def _judgment(line: str, in_beir_format: bool) -> tuple[str, str, int]:
     if in_beir_format:
-        query_id, passage_id, relevance = _columns(line.split("\t"), "query-id corpus-id score")
+        query_id, passage_id, relevance = _columns(line.split("\t"), "query-id corpus-id score", _QRELS)
     else:
-        query_id, _, passage_id, relevance = _columns(line.split(), "qid 0 docid relevance")
+        query_id, _, passage_id, relevance = _columns(line.split(), "qid 0 docid relevance", _QRELS)
     if not _is_integer(relevance) or len(relevance) > _LONGEST_INTEGER:
-        raise BadRecordError("invalid relevance", f"expected an integer, found {relevance[:40]!r}")
+        detail = f"expected an integer, found {relevance[:40]!r}"
+        raise BadRecordError("invalid relevance", detail, remedy=_QRELS)
     return query_id, passage_id, int(relevance)
 
 
@@ -184,12 +188,12 @@ def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
         raise no_records(path)
 
 
-def _columns(columns: list[str], names: str) -> list[str]:
+def _columns(columns: list[str], names: str, remedy: str = "correct the record") -> list[str]:
     expected = names.split()
     if len(columns) != len(expected) or not all(columns):
         n_filled = len(list(filter(None, columns)))
         detail = f"expected {len(expected)} columns ({', '.join(expected)}), found {n_filled}"
-        raise BadRecordError("wrong number of columns", detail)
+        raise BadRecordError("wrong number of columns", detail, remedy=remedy)
     return columns
 
 

@@ -62,7 +62,9 @@ def test_what_is_no_list_of_queries(queries: Any, ids: Any, said: str) -> None:
 def test_a_dictionary_is_told_how_to_ask() -> None:
     with pytest.raises(InputError) as refused:
         queries_of({"q1": "red fox"})
-    assert "run(list(queries.values()), list(queries))" in str(refused.value.remedy)
+    remedy = str(refused.value.remedy)
+    assert "pass two lists: list(queries.values()), list(queries)" in remedy
+    assert "run(" not in remedy, "batch_search and the readers of answers refuse it too"
 
 
 @pytest.mark.parametrize(
