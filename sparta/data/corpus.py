@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from sparta.base.errors import InputError
 from sparta.base.records import Passage
@@ -22,7 +23,7 @@ from sparta.data.formats.irds import is_irds
 from sparta.data.formats.objects import is_collection
 from sparta.data.formats.reading import RECORDS
 from sparta.data.formats.sqlite import no_database
-from sparta.data.parsing import BadRecordError
+from sparta.data.parsing import TEXT_FIELDS, BadRecordError
 from sparta.data.readers.corpus_reader import CorpusReader
 from sparta.data.readers.file_reader import FileReader
 from sparta.data.readers.irds_reader import IrdsReader
@@ -56,13 +57,32 @@ def open_corpus(
     if isinstance(corpus, str | Path):
         return FileReader(corpus, skip_invalid=skip_invalid, fields=fields, query=query)
     if isinstance(corpus, Passage) or (isinstance(corpus, Mapping) and not is_collection(corpus)):
-        raise InputError(
-            "the corpus is a single record, not a list of records",
-            remedy="put the record into a list: [record]",
-        )
+        raise _not_a_list(corpus, fields)
     if query is not None:
         raise no_database(RECORDS)
     return RecordReader(corpus, skip_invalid=skip_invalid, fields=fields)
+
+
+def _not_a_list(corpus: Passage | Mapping[str, Any], fields: Fields) -> InputError:
+    """Return the error for a single record, or for a dictionary of passages by id, as in BEIR."""
+    values = list(corpus.values()) if isinstance(corpus, Mapping) else []
+    rows = ""
+    if values and all(isinstance(value, Mapping) for value in values):
+        rows = '{**passage, "id": id} for id, passage'
+    elif (
+        values
+        and {"id", "_id", *(fields.text or TEXT_FIELDS)}.isdisjoint(corpus)
+        and all(isinstance(value, str) for value in values)
+    ):
+        rows = '{"id": id, "text": text} for id, text'
+    if rows:
+        return InputError(
+            "the corpus is a dictionary of passages by id, not a list of records",
+            remedy=f"pass a list: [{rows} in corpus.items()]",
+        )
+    return InputError(
+        "the corpus is a single record, not a list of records", remedy="put the record into a list: [record]"
+    )
 
 
 def passages_in_file(path: str | Path) -> Iterator[Passage]:

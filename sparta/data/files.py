@@ -31,7 +31,9 @@ _TABLE_SUFFIXES = (".csv", *_COLUMN_SUFFIXES)
 _MOST_LISTED = 20
 _BEGINNING_BYTES = 64_000  # a list of any size may be a single line
 _GONE = FileNotFoundError, NotADirectoryError
-_NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
+NOT_PASSAGES = re.compile(r"(queries|questions|qrels)(?![^\W_])")
+"""The beginning of the names of files and splits that hold queries or judgments."""
+_HUGGING_FACE = ("state.json", "dataset_info.json")  # beside the tables of a stored data set
 
 logger = logging.getLogger("sparta.data")
 
@@ -63,7 +65,7 @@ def files_of(source: str) -> tuple[list[str], list[str]]:
         files = records
     if beir_corpus := [entry for entry in files if plain_name(entry.name) == BEIR_CORPUS]:
         reasons |= dict.fromkeys(set(files) - set(beir_corpus), f"beside {BEIR_CORPUS}")
-        reasons = {entry: reason for entry, reason in reasons.items() if not _NOT_PASSAGES.match(entry.name)}
+        reasons = {entry: reason for entry, reason in reasons.items() if not NOT_PASSAGES.match(entry.name)}
         files = beir_corpus
     ignored = [f"{entry.relative_to(path)} ({reasons[entry]})" for entry in entries if entry in reasons]
     if not files:
@@ -142,9 +144,13 @@ def _reason_to_ignore(path: Path, folder: Path) -> str:
         return kind if path.is_dir() else "not a file"
     if path.parent != folder and _has_suffix(path, _TABLE_SUFFIXES):
         return "a table in a subfolder"
+    if path.match("cache-*.arrow") and all((folder / name).is_file() for name in _HUGGING_FACE):
+        return "a cache of Hugging Face datasets"
+    if _has_suffix(path, (".json",)):
+        return "JSON; if it holds passages, rename it to .jsonl"
     if not _has_suffix(path, _RECORD_SUFFIXES + _PASSAGE_SUFFIXES + _TABLE_SUFFIXES):
         return "another format"
-    return "queries or judgments" if _NOT_PASSAGES.match(path.name) else ""
+    return "queries or judgments" if NOT_PASSAGES.match(path.name) else ""
 
 
 def no_records(path: str | Path) -> InputError:

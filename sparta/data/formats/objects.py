@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, MappingView, Set, Sized
 from functools import partial
 from typing import Any
 
+from sparta.data.files import NOT_PASSAGES
+
+logger = logging.getLogger("sparta.data")
+
 
 def rows_of(corpus: Any, text_columns: Collection[str] = ()) -> Any:
     """Return the records of a collection.
 
-    Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of all its
-    splits. Any other iterable is returned unchanged. A `LazyFrame` of polars is collected in memory.
+    Tables of pandas, polars and pyarrow give a dictionary per row, a `DatasetDict` the rows of its splits.
+    Splits of queries and judgments are left out, with a warning. Any other iterable is returned unchanged.
+    A `LazyFrame` of polars is collected in memory.
 
     :param text_columns: columns whose missing cells in a table of pandas are None, as in the other tables;
         missing cells of its other columns are left out
@@ -26,7 +32,12 @@ def rows_of(corpus: Any, text_columns: Collection[str] = ()) -> Any:
         _, rows = table
         return rows()
     if splits := _splits(corpus):
-        return itertools.chain.from_iterable(splits)
+        if ignored := [str(name) for name in corpus if name not in splits]:
+            logger.warning(
+                "the data set: reading %s; not reading %s (queries or judgments)",
+                *(", ".join(map(str, splits)), ", ".join(ignored)),
+            )
+        return itertools.chain.from_iterable(splits.values())
     return corpus
 
 
@@ -53,18 +64,21 @@ def _table(
     return None
 
 
-def _splits(corpus: Any) -> list[Any]:
-    """Return the splits of a `DatasetDict`; empty for other objects."""
-    if not isinstance(corpus, Mapping):
-        return []
-    splits = list(corpus.values())
-    return splits if all(hasattr(split, "features") for split in splits) else []
+def _splits(corpus: Any) -> dict[Any, Any]:
+    """Return the splits of a `DatasetDict` by name; empty for other objects.
+
+    Splits of queries and judgments are left out, unless the data set has only such splits.
+    """
+    if not isinstance(corpus, Mapping) or not all(hasattr(split, "features") for split in corpus.values()):
+        return {}
+    splits = {name: split for name, split in corpus.items() if not NOT_PASSAGES.match(str(name))}
+    return splits or dict(corpus)
 
 
 def row_count(corpus: Any) -> int | None:
     """Return the number of records of a collection; None if it is unknown."""
     if splits := _splits(corpus):
-        counts = [row_count(split) for split in splits]
+        counts = [row_count(split) for split in splits.values()]
         return None if None in counts else sum(count or 0 for count in counts)
     with contextlib.suppress(TypeError):  # tqdm raises it for an iterator without a known length
         return len(corpus) if isinstance(corpus, Sized) else None
@@ -77,7 +91,7 @@ def is_rereadable(corpus: Any) -> bool:
     A known length is no proof: a progress bar around an iterator has the length that its caller names.
     """
     if splits := _splits(corpus):
-        return all(map(is_rereadable, splits))
+        return all(map(is_rereadable, splits.values()))
     has_places = isinstance(corpus, Sized) and hasattr(corpus, "__getitem__")  # a progress bar has none
     return has_places or isinstance(corpus, Set | MappingView) or _table(corpus) is not None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sparta.base.disk.streams import input_errors
+from sparta.base.disk.streams import BOM, input_errors
 from sparta.base.errors import InputError
 from sparta.base.files import STANDARD_INPUT
 from sparta.base.records import Passage
@@ -29,6 +30,11 @@ from sparta.data.formats.reading import Outcome, file_outcomes, object_outcomes,
 from sparta.data.formats.sqlite import is_database, needs_query, no_database, query_rows, stored_files
 from sparta.data.readers.corpus_reader import CorpusReader
 
+_TREC = re.compile(rb"\s*<(DOC|top)\b")
+_TREC_ADVICE = {
+    b"DOC": "if it is a TREC collection, convert it to JSONL: one object per line, with id and text",
+    b"top": "if it holds TREC topics, write each topic as a line ID<TAB>QUERY, as a file of queries",
+}
 logger = logging.getLogger("sparta.data")
 
 
@@ -75,10 +81,8 @@ class FileReader(CorpusReader):
         is_text = all(is_text_of(path, self.source) or is_document(path) for path in self._paths)
         if self._file is not None and is_lines and (start := beginning(self.source, self._file)):
             is_text = format_of(self.source, start) == "text"
-            if is_text and b"\t" in start:
-                logger.warning(
-                    "%s: the file is one passage; if each line is one, rename the file to .tsv", self.source
-                )
+            if is_text and (advice := _how_to_split(start)):
+                logger.warning("%s: the file is one passage; %s", self.source, advice)
         if is_text and fields.user_names:
             raise InputError(
                 "a text, Markdown, HTML or PDF file has no fields that an option could name",
@@ -179,3 +183,13 @@ class FileReader(CorpusReader):
                 self.fields.check_columns([*row], self.source)
             for outcome in object_outcomes(row, f"{self.source}: row {number}", self.fields):
                 yield 0, outcome
+
+
+def _how_to_split(start: bytes) -> str:
+    """Return the advice for a text that seems to hold several records; "" for other texts.
+
+    :param start: the beginning of the text
+    """
+    if match := _TREC.match(start.removeprefix(BOM)):
+        return _TREC_ADVICE[match[1]]
+    return "if each line is one, rename the file to .tsv" if b"\t" in start else ""
