@@ -25,7 +25,7 @@ from sparta.data.units import check_whole
 from sparta.index.channels import DENSE
 from sparta.search.searcher import BM25, Searcher
 from sparta.training.formats import DPR_FORM, dpr_object, passage_in_file
-from sparta.training.known import Key, KnownAnswers, keys_of
+from sparta.training.known import Key, KnownAnswers, keys_of, question_key
 
 QUESTIONS_AT_ONCE = 256
 
@@ -65,17 +65,20 @@ def questions_of_queries(
 ) -> Iterator[Question]:
     """Yield a question for each query, with its answers and its judged passages (both may be missing).
 
-    Relevant passages are excluded from the negatives of all queries with the same text.
+    Relevant passages are excluded from the negatives of all queries with the same `question_key`.
 
     :param excluded: judgments of further passages that must not become negatives
     """
-    queries, excluded_by_text = list(queries), defaultdict[str, set[Key]](set)
+    queries, excluded_by_question = list(queries), defaultdict[str, set[Key]](set)
     for query in queries:
         for judgments in (qrels, excluded or {}):
-            excluded_by_text[query.text].update(_relevant_ids(judgments.get(query.query_id, {})))
+            excluded_by_question[question_key(query.text)].update(
+                _relevant_ids(judgments.get(query.query_id, {}))
+            )
     for query in queries:
         judged = _relevant_ids(qrels.get(query.query_id, {}))
-        yield Question(query.text, query.answers, judged, frozenset(excluded_by_text[query.text]))
+        excluded_keys = frozenset(excluded_by_question[question_key(query.text)])
+        yield Question(query.text, query.answers, judged, excluded_keys)
 
 
 def _relevant_ids(judgments: Mapping[str, int]) -> tuple[str, ...]:

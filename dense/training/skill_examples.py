@@ -13,6 +13,7 @@ from sparta.base.files import by_hash
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.parsing import placed
+from sparta.training.known import question_key
 
 Key = str | tuple[str, str]
 """The id of a passage, or its title and text."""
@@ -33,6 +34,11 @@ class SkillExample:
     evidence: Passage | None = None
     spans: tuple[Span, ...] = ()
     answers: tuple[str, ...] = ()
+
+    @property
+    def mention_key(self) -> tuple[str, tuple[Span, ...]]:
+        """The key of the query and its entities. Examples with the same key share their right passages."""
+        return question_key(self.query), self.spans
 
     def right(self) -> Iterator[Key]:
         """Yield the keys of the passages that must not become negatives: positives and evidence.
@@ -97,22 +103,25 @@ class SkillSet:
 def hold_out(sets: Sequence[SkillSet], n: int) -> tuple[list[SkillSet], list[SkillSet]]:
     """Split sets into training examples and held-out examples of `n` queries per set, chosen by their hash.
 
-    A query that is held out in one set is not trained on in any set. At most half of a set's queries are held
-    out.
+    A query that is held out in one set is not trained on in any set, in no case or white space. At most half
+    of a set's queries are held out.
 
     :returns: the training sets and the held-out sets
     :raises InputError: fewer than two training examples are left in a set.
     """
     held_out: list[SkillSet] = []
     for data in sets:
-        queries = by_hash({example.query for example in data.examples})
-        chosen = set(queries[: min(n, len(queries) // 2)])
-        examples = tuple(example for example in data.examples if example.query in chosen)
+        spellings = {question_key(example.query): example.query for example in data.examples}
+        queries = by_hash(spellings.values())
+        chosen = set(map(question_key, queries[: min(n, len(queries) // 2)]))
+        examples = tuple(example for example in data.examples if question_key(example.query) in chosen)
         held_out.append(replace(data, examples=examples))
-    held_out_queries = {example.query for data in held_out for example in data.examples}
+    held_out_queries = {question_key(example.query) for data in held_out for example in data.examples}
     train = []
     for data in sets:
-        examples = tuple(example for example in data.examples if example.query not in held_out_queries)
+        examples = tuple(
+            example for example in data.examples if question_key(example.query) not in held_out_queries
+        )
         train.append(replace(data, examples=examples))
         if len(examples) < 2:
             raise InputError(
@@ -144,12 +153,12 @@ def merged(examples: Iterable[SkillExample]) -> list[SkillExample]:
     for item in examples:
         evidence = (item.evidence.title, item.evidence.text) if item.evidence else None
         same.setdefault((item.query, evidence, item.spans), []).append(item)
-        known.setdefault((item.query, item.spans), set()).update(item.right())
+        known.setdefault(item.mention_key, set()).update(item.right())
     result = []
     for group in same.values():
         first = group[0]
         positives = distinct(passage for item in group for passage in item.positives)
-        right = known[first.query, first.spans]
+        right = known[first.mention_key]
         passages = (passage for item in group for passage in item.negatives)
         negatives = distinct(passage for passage in passages if not is_among(passage, right))
         answers = tuple(dict.fromkeys(answer for item in group for answer in item.answers))
@@ -164,7 +173,7 @@ def right_of(keys: Iterable[Hashable], examples: Sequence[SkillExample]) -> list
         share their right passages, whatever their evidence.
     """
     known: dict[Hashable, set[Key]] = {}
-    query_keys = [(key, (e.query, e.spans)) for key, e in zip(keys, examples, strict=True)]
+    query_keys = [(key, e.mention_key) for key, e in zip(keys, examples, strict=True)]
     for keys_of_query, example in zip(query_keys, examples, strict=True):
         for name in keys_of_query:
             known.setdefault(name, set()).update(example.right())

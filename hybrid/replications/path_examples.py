@@ -16,6 +16,7 @@ from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import stored_form
 from sparta.reader.path_inputs import CHOICES
 from sparta.reader.records import Text
+from sparta.training.known import question_key
 
 MINED_FORM = '{"question", "answers", "passages": [{"title", "text", "gold"}]}'
 HOTPOT_FORM = (
@@ -90,13 +91,14 @@ def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample
     """Return the examples without negatives whose text equals a gold passage of the same question."""
     gold_texts: dict[str, set[str]] = {}
     for example in examples:
-        gold_texts.setdefault(example.question, set()).update(passage.text.text for passage in example.gold)
+        gold = gold_texts.setdefault(question_key(example.question), set())
+        gold.update(passage.text.text for passage in example.gold)
 
     def kept_passages(example: PathExample) -> tuple[PathPassage, ...]:
         return tuple(
             passage
             for passage in example.passages
-            if passage.gold or passage.text.text not in gold_texts[example.question]
+            if passage.gold or passage.text.text not in gold_texts[question_key(example.question)]
         )
 
     return [replace(example, passages=kept_passages(example)) for example in examples]

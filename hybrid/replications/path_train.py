@@ -29,6 +29,7 @@ from sparta.reader.training import (
     span_loss,
     targets,
 )
+from sparta.training.known import question_key
 from sparta.training.model_card import PATH_READER
 from sparta.training.options import TrainResult
 from sparta.training.run import check_output
@@ -212,12 +213,12 @@ def split(examples: Sequence[PathExample], held_out: int) -> tuple[list[PathExam
 
     :param held_out: number of held-out questions: those with the lowest hashes
     """
-    questions = {example.question.casefold() for example in examples}
+    questions = {question_key(example.question) for example in examples}
     held_out_questions = set(by_hash(questions)[:held_out])
-    held_out_examples = [example for example in examples if example.question.casefold() in held_out_questions]
-    return [
-        example for example in examples if example.question.casefold() not in held_out_questions
-    ], held_out_examples
+    by_side: dict[bool, list[PathExample]] = {False: [], True: []}
+    for example in examples:
+        by_side[question_key(example.question) in held_out_questions].append(example)
+    return by_side[False], by_side[True]
 
 
 def train_path_reader(

@@ -67,7 +67,7 @@ def mine_skill(
                         _query(example, skill),
                         example.answers,
                         (),
-                        positive_keys[_name(example)],
+                        positive_keys[example.mention_key],
                         (),
                         example.negatives,
                     )
@@ -142,16 +142,11 @@ def _query(example: SkillExample, skill: str) -> str:
     return with_marks(example.query, example.spans[0]) if skill == LINK else example.query
 
 
-def _name(example: SkillExample) -> tuple[str, object]:
-    """Return the key under which examples of the same query (and mention) are grouped."""
-    return example.query, example.spans
-
-
 def _right_of(examples: Sequence[SkillExample]) -> dict[tuple[str, object], frozenset[Key]]:
     """Return, for each query, the keys of all positives and evidence that its examples name."""
     keys_by_query: dict[tuple[str, object], set[Key]] = {}
     for example in examples:
         passages = [*example.positives, *filter(None, [example.evidence])]
         passage_keys = (key for passage in passages for key in keys_of(passage))
-        keys_by_query.setdefault(_name(example), set()).update(passage_keys)
+        keys_by_query.setdefault(example.mention_key, set()).update(passage_keys)
     return {name: frozenset(passage_keys) for name, passage_keys in keys_by_query.items()}

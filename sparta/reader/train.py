@@ -34,6 +34,7 @@ from sparta.reader.training import (
     targets,
 )
 from sparta.reader.windows import Window
+from sparta.training.known import question_key
 from sparta.training.model_card import READER
 from sparta.training.options import TrainResult
 from sparta.training.run import check_output
@@ -126,7 +127,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
         self._right: dict[str, set[str]] = {}
         for example in examples:
-            right_texts = self._right.setdefault(example.question, set())
+            right_texts = self._right.setdefault(question_key(example.question), set())
             right_texts.update(example.passages[i].text for i in example.positives)
         self.lengths = [len(example.passages[example.positives[0]].text) for example in self.examples]
 
@@ -192,7 +193,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         own_negatives = [
             passage
             for passage, spans in passages_with_spans
-            if not spans and passage.text not in self._right[example.question]
+            if not spans and passage.text not in self._right[question_key(example.question)]
         ]
         if own_negatives:
             return draw.sample(own_negatives, min(count, len(own_negatives)))
@@ -206,7 +207,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
         text = self.examples[number].passages[0]
-        is_right = text.text in self._right[example.question]
+        is_right = text.text in self._right[question_key(example.question)]
         is_positive = is_right or any(text.text == passage.text for passage in example.passages)
         has_answer = is_positive or answer_spans(text.text, example.answers, language=self.recipe.language)
         return None if has_answer else text
@@ -303,7 +304,7 @@ def split(sets: Sequence[ReadingSet], held_out: int) -> tuple[list[ReadingExampl
     )
     if 2 * sum(map(may_train, all_examples)) < len(all_examples) - held_out:
         held_out_examples, may_train = _held_out(
-            all_examples, held_out, lambda example: example.question.casefold()
+            all_examples, held_out, lambda example: question_key(example.question)
         )
         if any(map(may_train, all_examples)):
             logger.warning("the data has few texts, so training and held-out questions share passages")
@@ -335,11 +336,11 @@ def _held_out(
             break
         held_out += by_key[example_key]
         held_out_keys.add(example_key)
-    held_out_questions = {example.question.casefold() for example in held_out}
+    held_out_questions = {question_key(example.question) for example in held_out}
     return (
         held_out[:n],
         lambda candidate: (
-            key(candidate) not in held_out_keys and candidate.question.casefold() not in held_out_questions
+            key(candidate) not in held_out_keys and question_key(candidate.question) not in held_out_questions
         ),
     )
 

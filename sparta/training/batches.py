@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparta.base.records import Passage
-from sparta.training.known import Key, KnownAnswers, keys_of
+from sparta.training.known import Key, KnownAnswers, keys_of, question_key
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 
 
@@ -49,7 +49,8 @@ class SampledNegatives:
             for question, sentence in paragraph.questions:
                 gold = first + max(sentence, 0)
                 self.questions.append((question, gold))
-                self.answers.setdefault(question, set()).update(keys_of(self.candidates[gold]))
+                right_keys = self.answers.setdefault(question_key(question), set())
+                right_keys.update(keys_of(self.candidates[gold]))
 
     def draw(self, rng: random.Random, n: int) -> Batch:
         """Return a batch of `n` questions; each question masks the other questions' candidates."""
@@ -81,8 +82,8 @@ class SampledNegatives:
         return negatives
 
     def _answers(self, i: int, question: str) -> bool:
-        keys = keys_of(self.candidates[i])
-        return not (self.answers[question].isdisjoint(keys) and self.known.right(question).isdisjoint(keys))
+        keys, right_keys = keys_of(self.candidates[i]), self.answers[question_key(question)]
+        return not (right_keys.isdisjoint(keys) and self.known.right(question).isdisjoint(keys))
 
 
 def make_batch(
@@ -122,7 +123,7 @@ def make_batch(
             gold_paragraph.append(n_sentences + number)
         for question, sentence in queries:
             positives = {n_sentences + number} if sentence < 0 else {n_sentences + number, first + sentence}
-            answering.setdefault(question, set()).update(positives)
+            answering.setdefault(question_key(question), set()).update(positives)
     keys = [*map(keys_of, candidates)]
     candidates_by_key: dict[Key, list[int]] = {}
     for i, candidate_keys in enumerate(keys):
@@ -130,7 +131,7 @@ def make_batch(
             candidates_by_key.setdefault(key, []).append(i)
     masked = []
     for question in questions:
-        right_keys = {key for i in answering[question] for key in keys[i]}
+        right_keys = {key for i in answering[question_key(question)] for key in keys[i]}
         right_keys |= known.right(question) & candidates_by_key.keys() if known else set()
         masked.append(frozenset(i for key in right_keys for i in candidates_by_key[key]))
     return Batch(candidates, n_sentences, questions, gold_sentence, gold_paragraph, masked)

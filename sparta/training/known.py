@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from sparta.base.files import short_hash
+from sparta.base.normal_form import normal_form
 from sparta.base.records import Passage
 from sparta.data.answers import without_labels
 from sparta.data.languages import language_of
@@ -27,6 +28,11 @@ def keys_of(passage: Passage) -> tuple[Key, ...]:
     return (digest, passage.passage_id) if passage.passage_id else (digest,)
 
 
+def question_key(question: str) -> str:
+    """Return the same key for a question in other case, white space or Unicode normal form."""
+    return normal_form("NFC", " ".join(question.casefold().split()))
+
+
 def whole_and_truncated(passage: Passage, max_characters: int | None) -> list[Passage]:
     """Return a passage, whole and truncated. Collections hold whole texts, trainings read truncated texts."""
     parts = dict.fromkeys((passage.text, passage.text[:max_characters]))
@@ -36,13 +42,15 @@ def whole_and_truncated(passage: Passage, max_characters: int | None) -> list[Pa
 class KnownAnswers:
     """The keys of all right passages, and all answers, of each question of a file.
 
-    Records with the same question count together. Questions and texts are folded for `language`.
+    Records whose questions have the same `question_key` count together. Questions and texts are folded for
+    `language`.
     """
 
     def __init__(self, language: str = "en") -> None:
         self.language = language
         self._fold = language_of(language).fold
-        self._right: dict[str, set[Key]] = {}
+        self._spellings: dict[str, dict[str, None]] = {}  # by `question_key`
+        self._right: dict[str, set[Key]] = {}  # by spelling, as the fingerprints of earlier releases are
         self._answers: dict[str, dict[str, dict[str, None]]] = {"string": {}, "regex": {}}
 
     def add(
@@ -58,6 +66,7 @@ class KnownAnswers:
         :param match: how the answers match texts, `string` or `regex`, as in `has_answer`
         """
         question = self._fold(question)
+        self._spellings.setdefault(question_key(question), {})[question] = None
         keys = (key for passage in passages for key in self._keys(passage))
         self._right.setdefault(question, set()).update(keys)
         if texts := without_labels(answers):
@@ -86,7 +95,7 @@ class KnownAnswers:
 
     def right(self, question: str) -> Set[Key]:
         """Return the keys of the passages that answer a question."""
-        return self._right.get(self._fold(question), frozenset())
+        return frozenset().union(*(self._right[spelling] for spelling in self._spellings_of(question)))
 
     def answers_all(self, questions: Iterable[str], passage: Passage) -> bool:
         """Return whether a passage is known to answer all these questions."""
@@ -95,7 +104,12 @@ class KnownAnswers:
 
     def answers(self, question: str, match: str = "string") -> Iterator[str]:
         """Yield the answers of a question that match texts as strings, or as regular expressions."""
-        return iter(self._answers[match].get(self._fold(question), ()))
+        answers = self._answers[match]
+        return chain.from_iterable(answers.get(spelling, ()) for spelling in self._spellings_of(question))
+
+    def _spellings_of(self, question: str) -> Iterable[str]:
+        """Return the spellings in which the file has a question."""
+        return self._spellings.get(question_key(self._fold(question)), ())
 
     def fingerprint(self) -> str:
         """Return a hash of all questions, keys and answers."""

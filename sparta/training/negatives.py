@@ -17,7 +17,7 @@ from sparta.base.checks import vocabulary_size
 from sparta.base.files import atomic_write
 from sparta.data.answers import has_answer, holds, token_line
 from sparta.models.query_encoder import QueryTokenizer
-from sparta.training.known import Key, keys_of
+from sparta.training.known import Key, keys_of, question_key
 from sparta.training.paragraphs import ParagraphSet
 
 Scorer = Callable[[Sequence[str]], npt.NDArray[np.float32]]
@@ -98,7 +98,11 @@ class _Excluded:
     def __init__(self, data: ParagraphSet) -> None:
         self.paragraphs, self.language = data.paragraphs, data.known.language
         keys = [keys_of(paragraph.whole()) for paragraph in data.paragraphs]
-        right_keys = {q: data.known.right(q) for paragraph in data.paragraphs for q, _ in paragraph.questions}
+        right_keys = {
+            question_key(q): data.known.right(q)
+            for paragraph in data.paragraphs
+            for q, _ in paragraph.questions
+        }
         paragraphs_by_key: dict[Key, set[int]] = {}
         answering: dict[str, set[int]] = {}
         self.repeated: list[int] = []
@@ -109,7 +113,7 @@ class _Excluded:
             for key in paragraph_keys:
                 paragraphs_by_key.setdefault(key, set()).add(i)
             for question, _ in paragraph.questions:
-                answering.setdefault(question, set()).add(i)
+                answering.setdefault(question_key(question), set()).add(i)
         for question, right_of_question in right_keys.items():
             answering[question].update(
                 *(paragraphs_by_key[key] for key in right_of_question if key in paragraphs_by_key)
@@ -117,7 +121,7 @@ class _Excluded:
         self.right = [
             set().union(
                 *(paragraphs_by_key[key] for key in paragraph_keys),
-                *(answering[q] for q, _ in paragraph.questions),
+                *(answering[question_key(q)] for q, _ in paragraph.questions),
             )
             for paragraph, paragraph_keys in zip(data.paragraphs, keys, strict=True)
         ]

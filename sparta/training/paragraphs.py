@@ -20,7 +20,7 @@ from sparta.data.languages import Language, language_of
 from sparta.data.qa_formats import QuestionedText, read_mrqa, read_squad, reported
 from sparta.data.sentences import Splitter, sentence_splitter
 from sparta.training.formats import form_of, read_records
-from sparta.training.known import KnownAnswers, keys_of, whole_and_truncated
+from sparta.training.known import KnownAnswers, keys_of, question_key, whole_and_truncated
 from sparta.training.options import TRAIN_LENGTH
 
 logger = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class Paragraph:
         return self._with_numbers([i for i, place in enumerate(self.places) if place < end])
 
     def without(self, questions: Set[str]) -> Paragraph:
-        """Return the paragraph without these questions, which are casefolded."""
+        """Return the paragraph without the questions that have one of these `question_key`s."""
         return self._with_numbers(
-            [i for i, (question, _) in enumerate(self.questions) if question.casefold() not in questions]
+            [i for i, (question, _) in enumerate(self.questions) if question_key(question) not in questions]
         )
 
     def _with_numbers(self, numbers: Sequence[int]) -> Paragraph:
@@ -143,7 +143,7 @@ class ParagraphSet:
         return answerable_set
 
     def without(self, questions: Set[str]) -> ParagraphSet:
-        """Return the set without these questions, which are casefolded."""
+        """Return the set without the questions that have one of these `question_key`s."""
         return self._with_questions(lambda paragraph: paragraph.without(questions))
 
     def _with_questions(self, kept: Callable[[Paragraph], Paragraph]) -> ParagraphSet:

@@ -11,6 +11,7 @@ import torch
 
 from sparta.base.errors import InputError
 from sparta.base.remedies import Option, remedy
+from sparta.training.known import question_key
 from sparta.training.paragraphs import ParagraphSet, distinct
 
 logger = logging.getLogger(__name__)
@@ -74,9 +75,9 @@ def hold_out(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[Paragra
 
 
 def _questions_of(sets: Iterable[ParagraphSet]) -> Set[str]:
-    """Return the questions of sets, casefolded."""
+    """Return the `question_key` of each question of sets."""
     paragraphs = (paragraph for data in sets for paragraph in data.paragraphs)
-    return {question.casefold() for paragraph in paragraphs for question, _ in paragraph.questions}
+    return {question_key(question) for paragraph in paragraphs for question, _ in paragraph.questions}
 
 
 def _split(sets: Sequence[ParagraphSet], questions: int) -> tuple[list[ParagraphSet], list[ParagraphSet]]:
