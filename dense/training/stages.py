@@ -10,7 +10,7 @@ from pathlib import Path
 from dense.models.bi_encoder import DenseModel
 from dense.training.train import DenseTraining, Recipe, exact_scorer
 from sparta.base.errors import InputError
-from sparta.base.files import atomic_write, make_folder, short_hash
+from sparta.base.files import atomic_write, short_hash
 from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.base.renames import renamed_arguments
@@ -22,7 +22,7 @@ from sparta.training.negatives import HardNegatives, mine, read_negatives, write
 from sparta.training.options import TrainResult, check_same
 from sparta.training.paragraphs import Paragraph, ParagraphSet
 from sparta.training.ranking import table_of
-from sparta.training.run import check_output, sweep
+from sparta.training.run import check_output, only_training, sweep
 
 DEPTH = 100
 MINED = "mined.json"
@@ -66,19 +66,20 @@ def train_in_two_stages(
             remedy=remedy("omit {}, or omit {}", Option("mine_every"), Option("two_stages")),
         )
     first = recipe.training(sets, output / "stage-1")  # fails for a bad encoder or set, before any writing
-    _check_start(output, recipe.encoder, collection, only_p2=only_p2)
-    first.run(resume=True)
-    del first  # frees the model's and the optimizer's memory
-    wait_for_all()
-    second = recipe.training(sets, output / "stage-2")
-    second.sets = [_with_collection(data, collection) for data in second.sets]
-    mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
-    single = len(second.sets) == 1 and not only_p2
-    second.sets = [second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
-    state = second.run(resume=True)
-    if not process_group()[0]:
-        _publish(output / "stage-2" / "best", output / "best")
-    return second.finish(state, recipe, table_of(sets), command, output / "best")
+    with only_training(output):
+        _check_start(output, recipe.encoder, collection, only_p2=only_p2)
+        first.run(resume=True)
+        del first  # frees the model's and the optimizer's memory
+        wait_for_all()
+        second = recipe.training(sets, output / "stage-2")
+        second.sets = [_with_collection(data, collection) for data in second.sets]
+        mined = zip(second.sets, _mine_all(second, output, recipe), strict=True)
+        single = len(second.sets) == 1 and not only_p2
+        second.sets = [second_stage_set(data, negatives, with_p1=single) for data, negatives in mined]
+        state = second.run(resume=True)
+        if not process_group()[0]:
+            _publish(output / "stage-2" / "best", output / "best")
+        return second.finish(state, recipe, table_of(sets), command, output / "best")
 
 
 def _with_collection(data: ParagraphSet, collection: Sequence[Passage]) -> ParagraphSet:
@@ -110,7 +111,6 @@ def _check_start(output: Path, encoder: str, collection: Sequence[Passage], *, o
     }
     path = output / STARTED
     if not process_group()[0]:
-        make_folder(output)
         sweep(output)
         if not path.exists():
             atomic_write(path, json.dumps(current).encode())

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from sparta.base.disk.locks import lock
+from sparta.base.disk.locks import LOCK, locked_folder
 from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import IndexStateError, InputError, Interrupted, folder_in_use
-from sparta.base.files import TEMPORARY, make_folder, raise_if_unreadable, storage_errors
+from sparta.base.files import TEMPORARY, make_folder, raise_if_unreadable
 from sparta.base.manifest import MANIFEST_NAME, check_fields, read_manifest, write_manifest
 from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
@@ -36,7 +36,6 @@ SHARD_SIZE = 2048
 STORED_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """The names of arithmetics in the manifests of dense vectors; int8 has the same name there."""
 _NAME = re.compile(r"shard-(\d{5,})\.safetensors")
-_LOCK = "lock"
 Block = tuple[int, int, Sequence[Passage]]
 """A block is a shard before encoding: its number, the corpus position of its first passage, and its
 passages.
@@ -176,20 +175,13 @@ def writing(folder: Path, cluster: RayCluster | None = None) -> Iterator[None]:
         if cluster and _is_new(folder):
             stack.enter_context(cluster.joined())
         make_folder(folder)
-        with storage_errors(folder):
-            is_free = lock(stack.enter_context((folder / _LOCK).open("ab")))
-        if not is_free:
-            raise IndexStateError(
-                "another process is writing to this folder",
-                where=str(folder),
-                remedy=remedy("wait for the process to end, or choose another {}", Option("output")),
-            )
+        stack.enter_context(locked_folder(folder, "process"))
         yield
 
 
 def _is_new(folder: Path) -> bool:
     """Return whether a folder is missing, or holds only files of a process that was killed at its start."""
-    start_files = ("tokenizer", _LOCK)
+    start_files = ("tokenizer", LOCK)
     return not folder.exists() or all(p.name in start_files or p.match(TEMPORARY) for p in folder.iterdir())
 
 

@@ -13,8 +13,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -24,9 +24,10 @@ import torch
 from torch import nn
 
 from sparta.base.checks import path_of
+from sparta.base.disk.locks import LOCK, locked_folder
 from sparta.base.disk.new_folders import remove_left_overs
 from sparta.base.errors import Interrupted, ModelError, folder_in_use
-from sparta.base.files import atomic_write, storage_errors
+from sparta.base.files import atomic_write, make_folder, storage_errors
 from sparta.base.interrupts import interrupt_held
 from sparta.base.remedies import Option, remedy
 from sparta.models.resolve import encoder_identity
@@ -196,8 +197,12 @@ class TrainingRun[M: nn.Module]:
 
         :raises Interrupted: Ctrl-C; reports how many steps a resumed training will skip. In a training of one
             process, a first Ctrl-C within a step finishes and saves the step.
+        :raises IndexStateError: another training is writing to the folder.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with only_training(self.folder):
+            return self._run(resume=resume)
+
+    def _run(self, *, resume: bool) -> TrainerState:
         self.state, self.kept = TrainerState(), 0
         self._facts = self.facts()
         self._groups = [group for group in self.parameter_groups() if group["params"]]
@@ -417,12 +422,24 @@ def layer_factors(names: Iterable[str], decay: float) -> Callable[[str], float]:
 def check_output(output: str | Path, *, resume: bool) -> Path:
     """Return a training's folder; raise if a new training would write into a folder with files.
 
-    Only the first process checks.
+    Only the first process checks. A training that ended before its first step leaves only its lock file.
     """
     folder = path_of(output, "a folder")
-    if not resume and not process_group()[0] and folder.exists() and any(folder.iterdir()):
+    is_checked = not resume and not process_group()[0] and folder.exists()
+    if is_checked and any(path.name != LOCK for path in folder.iterdir()):
         raise folder_in_use(folder)
     return folder
+
+
+@contextmanager
+def only_training(folder: Path) -> Iterator[None]:
+    """Create a training's folder, and hold its lock in the first process.
+
+    :raises IndexStateError: another training is writing to the folder.
+    """
+    make_folder(folder)
+    with nullcontext() if process_group()[0] else locked_folder(folder, "training"):
+        yield
 
 
 def sweep(folder: Path) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from sparta.base.errors import IndexStateError
+from sparta.base.files import storage_errors
+from sparta.base.remedies import Option, remedy
+
+LOCK = "lock"
+"""The name of the file whose lock the writer of a folder holds."""
 _HELD_ERRORS = (errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _PAUSE = 0.02
@@ -26,6 +34,25 @@ def lock(stream: BinaryIO, seconds: float = 0) -> bool:
             return False
         time.sleep(_PAUSE)
     return True
+
+
+@contextmanager
+def locked_folder(folder: Path, writer: str) -> Iterator[None]:
+    """Hold the lock of an output folder, which exists. On a file system without locks, it is not locked.
+
+    :param writer: the writer in the error, such as a process
+    :raises IndexStateError: another writer holds the lock.
+    """
+    with storage_errors(folder):
+        stream = (folder / LOCK).open("ab")
+    with stream:
+        if not lock(stream):
+            raise IndexStateError(
+                f"another {writer} is writing to this folder",
+                where=str(folder),
+                remedy=remedy(f"wait for the {writer} to end, or choose another {{}}", Option("output")),
+            )
+        yield
 
 
 def is_locked(path: Path) -> bool:

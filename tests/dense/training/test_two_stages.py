@@ -17,13 +17,14 @@ from dense.models.bi_encoder import DenseConfig, DenseModel
 from dense.models.checkpoints import begin_from
 from dense.training.stages import train_in_two_stages
 from dense.training.train import DenseTraining, Recipe
-from sparta.base.errors import InputError, ModelError
+from sparta.base.errors import IndexStateError, InputError, ModelError
 from sparta.base.files import TEMPORARY, temporary_name
 from sparta.base.records import Passage
 from sparta.neural.inputs import InputLayout
 from sparta.training.negatives import mine as mine_set
 from sparta.training.negatives import read_negatives
 from sparta.training.paragraphs import ParagraphSet
+from sparta.training.run import only_training
 from tests.dense.training.recipes import USUAL, WHOLE, questions_on, weights
 from tests.moments import at, ctrl_c
 
@@ -106,6 +107,14 @@ def test_other_hard_negatives_are_refused_when_resumed(staged: Callable[..., Any
     with pytest.raises(InputError) as caught:
         staged("out", only_p2=not alone, resume=True)
     assert caught.value.facts["differing"] == ["p2_alone"]
+
+
+def test_a_second_training_in_two_stages_is_refused(encoder: str, words: list[str], tmp_path: Path) -> None:
+    data, recipe = [questions_on(words, "set", 30)], Recipe(**{**USUAL, "encoder": encoder})
+    with only_training(tmp_path / "out"), pytest.raises(IndexStateError) as caught:
+        train_in_two_stages(data, recipe, tmp_path / "out", resume=True)
+    assert caught.value.where == str(tmp_path / "out")
+    assert not (tmp_path / "out" / "started.json").exists()
 
 
 def test_a_collection_is_refused_when_resumed(encoder: str, words: list[str], tmp_path: Path) -> None:

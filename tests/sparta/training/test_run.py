@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sparta.base.errors import InputError, ModelError, StorageError
+from sparta.base.errors import IndexStateError, InputError, ModelError, StorageError
 from sparta.base.files import temporary_name
 from sparta.base.remedies import Option
 from sparta.training.model_card import ModelKind
 from sparta.training.options import SpartaRecipe, TrainerConfig, TrainSettings, check_same, fields_of
-from sparta.training.run import TrainingRun, layer_factors, rate_groups, trainer_config
+from sparta.training.run import TrainingRun, check_output, layer_factors, rate_groups, trainer_config
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 """Four of eight steps, written at commit d1e9018."""
@@ -75,6 +75,39 @@ def test_a_checkpoint_with_other_groups_of_learning_rates_is_refused(tmp_path: P
     assert refused.value.remedy.options == [Option("output")]
 
 
+def test_a_second_training_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """Also one that resumes; the first training goes on, and its log stays whole."""
+    refused: list[IndexStateError] = []
+
+    class Disturbed(Noise):
+        def validate(self) -> float:
+            for resume in (False, True):
+                with pytest.raises(IndexStateError, match="another training is writing to this") as caught:
+                    noise(tmp_path / "out").run(resume=resume)
+                refused.append(caught.value)
+            return 0.5
+
+    noise(tmp_path / "out", Disturbed, validate_every=4).run()
+    assert len(refused) == 4
+    assert (refused[0].where, refused[0].remedy.options) == (str(tmp_path / "out"), [Option("output")])
+    steps = [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
+    assert noise(tmp_path / "out", validate_every=4).run(resume=True).step == 8
+
+
+def test_a_folder_whose_training_made_no_step_takes_a_new_training(tmp_path: Path) -> None:
+    class Failing(Noise):
+        def loss(self, step: int) -> tuple[torch.Tensor, dict[str, float]]:
+            raise ModelError("no loss")
+
+    with pytest.raises(ModelError, match="no loss"):
+        noise(tmp_path, Failing).run()
+    assert check_output(tmp_path, resume=False) == tmp_path
+    noise(tmp_path).run()
+    with pytest.raises(IndexStateError, match="already contains files"):
+        check_output(tmp_path, resume=False)
+
+
 def test_a_resumed_training_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     noise(tmp_path).run()
     for folder in (tmp_path, tmp_path / "best"):
@@ -82,7 +115,7 @@ def test_a_resumed_training_removes_what_a_killed_one_left(tmp_path: Path) -> No
     files_of_others = tmp_path / "best" / "notes.tmp"
     files_of_others.touch()
     noise(tmp_path).run(resume=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "log.jsonl", "state.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "lock", "log.jsonl", "state.pt"]
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["model.safetensors", "notes.tmp"]
 
 
