@@ -10,13 +10,14 @@ from typing import Any
 from sparta.base.disk.streams import numbered_lines
 from sparta.base.errors import InputError
 from sparta.base.files import plain_name
+from sparta.base.records import Passage
 from sparta.data.answers import answer_spans, normalized
 from sparta.data.jsonlist import json_list
 from sparta.data.parsing import decoded, parse_object, placed
 from sparta.data.qa_formats import stored_form
 from sparta.reader.path_inputs import CHOICES
 from sparta.reader.records import Text
-from sparta.training.known import question_key
+from sparta.training.known import KnownAnswers
 
 MINED_FORM = '{"question", "answers", "passages": [{"title", "text", "gold"}]}'
 HOTPOT_FORM = (
@@ -75,7 +76,7 @@ def read_path_examples(path: Path) -> list[PathExample]:
     """
     is_hotpot = plain_name(path.name).endswith(".json")
     read_examples = _hotpot(path) if is_hotpot else _mined(path)
-    examples = _without_gold_negatives(
+    examples = without_gold_negatives(
         [_matched(example) for example in read_examples if example is not None and example.gold]
     )
     if not examples:
@@ -87,18 +88,17 @@ def read_path_examples(path: Path) -> list[PathExample]:
     return examples
 
 
-def _without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample]:
-    """Return the examples without negatives whose text equals a gold passage of the same question."""
-    gold_texts: dict[str, set[str]] = {}
+def without_gold_negatives(examples: Sequence[PathExample]) -> list[PathExample]:
+    """Return the examples without negatives that equal a gold passage of the same question."""
+    known = KnownAnswers()
     for example in examples:
-        gold = gold_texts.setdefault(question_key(example.question), set())
-        gold.update(passage.text.text for passage in example.gold)
+        known.add(example.question, (Passage("", passage.text.text) for passage in example.gold))
 
     def kept_passages(example: PathExample) -> tuple[PathPassage, ...]:
         return tuple(
             passage
             for passage in example.passages
-            if passage.gold or passage.text.text not in gold_texts[question_key(example.question)]
+            if passage.gold or not known.answers_all([example.question], Passage("", passage.text.text))
         )
 
     return [replace(example, passages=kept_passages(example)) for example in examples]

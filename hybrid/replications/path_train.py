@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 import torch
 
-from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
+from hybrid.replications.path_examples import (
+    PathExample,
+    PathPassage,
+    read_path_examples,
+    without_gold_negatives,
+)
 from sparta.base.checks import paths_of
 from sparta.base.files import by_hash, short_hash
 from sparta.data.answers import exact_match, token_f1
@@ -237,9 +242,8 @@ def train_path_reader(
     output, files = check_output(output, resume=resume), paths_of(data, "files")
     check_different(files)
     by_file = [(path.name, read_path_examples(path)) for path in files]
-    training = PathTraining(
-        recipe, [example for _, file_examples in by_file for example in file_examples], output
-    )
+    examples = [example for _, file_examples in by_file for example in file_examples]
+    training = PathTraining(recipe, without_gold_negatives(examples), output)
     rows = [
         (name, f"{len(file_examples):,}", f"`{short_hash(file_examples)}`") for name, file_examples in by_file
     ]

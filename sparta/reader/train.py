@@ -14,6 +14,7 @@ from torch.nn import functional
 from sparta.base.checks import list_of, path_of
 from sparta.base.errors import InputError
 from sparta.base.files import by_hash, short_hash
+from sparta.base.records import Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.answers import answer_spans, exact_match, token_f1
 from sparta.models.resolve import no_model, shipped_for
@@ -34,7 +35,7 @@ from sparta.reader.training import (
     targets,
 )
 from sparta.reader.windows import Window
-from sparta.training.known import question_key
+from sparta.training.known import KnownAnswers, keys_of, question_key
 from sparta.training.model_card import READER
 from sparta.training.options import TrainResult
 from sparta.training.run import check_output
@@ -125,10 +126,9 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
             logger.warning("left out %d questions whose answer is too long for the reader", left_out)
         check_enough(answerable, recipe.batch_size)
         super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
-        self._right: dict[str, set[str]] = {}
+        self._known = KnownAnswers()
         for example in examples:
-            right_texts = self._right.setdefault(question_key(example.question), set())
-            right_texts.update(example.passages[i].text for i in example.positives)
+            self._known.add(example.question, (_passage(example.passages[i]) for i in example.positives))
         self.lengths = [len(example.passages[example.positives[0]].text) for example in self.examples]
 
     def _answerable(self, example: ReadingExample) -> bool:
@@ -193,7 +193,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         own_negatives = [
             passage
             for passage, spans in passages_with_spans
-            if not spans and passage.text not in self._right[question_key(example.question)]
+            if not spans and not self._known.answers_all([example.question], _passage(passage))
         ]
         if own_negatives:
             return draw.sample(own_negatives, min(count, len(own_negatives)))
@@ -207,9 +207,10 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         if number >= len(self.examples) or self.examples[number].source != example.source:
             return None
         text = self.examples[number].passages[0]
-        is_right = text.text in self._right[question_key(example.question)]
-        is_positive = is_right or any(text.text == passage.text for passage in example.passages)
-        has_answer = is_positive or answer_spans(text.text, example.answers, language=self.recipe.language)
+        passage = _passage(text)
+        is_right = self._known.answers_all([example.question], passage)
+        is_known = is_right or keys_of(passage) in map(keys_of, map(_passage, example.passages))
+        has_answer = is_known or answer_spans(text.text, example.answers, language=self.recipe.language)
         return None if has_answer else text
 
     # ------------------------------------------------------------------ loss and validation
@@ -269,6 +270,11 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         n = max(1, len(self.held_out))
         logger.info("held-out questions: F1 %.1f, EM %.1f", 100 * f1 / n, 100 * em / n)
         return 100 * f1 / n
+
+
+def _passage(text: Text) -> Passage:
+    """Return a text as a passage without id, whose keys tell whether it equals another text."""
+    return Passage("", text.text)
 
 
 @dataclass(frozen=True, slots=True)

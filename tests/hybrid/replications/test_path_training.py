@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from hybrid.replications.path_examples import PathExample, PathPassage, read_path_examples
+from hybrid.replications.path_examples import (
+    PathExample,
+    PathPassage,
+    read_path_examples,
+    without_gold_negatives,
+)
 from hybrid.replications.path_train import (
     Drawn,
     PathRecipe,
@@ -269,3 +274,14 @@ def test_copies_of_what_a_question_needs_are_no_negatives(tmp_path: Path) -> Non
     path = tmp_path / "paths.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert [[p.text.text for p in one.others] for one in read_path_examples(path)] == [["c"], ["d"]]
+
+
+def test_copies_of_gold_passages_of_other_files_are_no_negatives() -> None:
+    """Also copies with other white space."""
+    of_files = [
+        PathExample("q", ("x",), (passage("a  b", gold=True), passage("c d", gold=False))),
+        PathExample("q", ("x",), (passage("c  d", gold=True), passage("a b", gold=False))),
+        PathExample("another q", ("x",), (passage("e", gold=True), passage("a b", gold=False))),
+    ]
+    others = [[p.text.text for p in one.others] for one in without_gold_negatives(of_files)]
+    assert others == [[], [], ["a b"]]

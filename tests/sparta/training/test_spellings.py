@@ -132,3 +132,33 @@ def test_a_path_readers_gold_passage_is_no_negative(spelling: str, tmp_path: Pat
     assert [[other.text.text for other in example.others] for example in examples] == [["c"], ["c"]]
     trained, held_out = split([*examples, *examples], 1)
     assert (len(trained), len(held_out)) == (0, 4)
+
+
+def test_a_readers_right_passage_is_no_negative(spelling: str, encoder_folder: Path, tmp_path: Path) -> None:
+    """Also with other white space; and a held-out question is not trained in another spelling."""
+    from sparta.reader.config import ReaderLayout
+    from sparta.reader.examples import ReadingExample
+    from sparta.reader.records import Text
+    from sparta.reader.train import ReaderRecipe, ReaderTraining, ReadingSet, split
+
+    spans = (((0, 1),), (), ())
+    examples = [
+        ReadingExample(QUESTION, ("a",), (Text("a is"), Text("b  is"), Text("c c")), spans),
+        ReadingExample(spelling, ("b",), (Text("b is"), Text(" a is"), Text("c c")), spans),
+        ReadingExample("other", ("c",), (Text("a is near"),), spans[:1]),
+    ]
+    layout = ReaderLayout(max_length=64, overlap=16, longest_question=24, longest_answer=6)
+    recipe = ReaderRecipe(
+        encoder=str(encoder_folder), layout=layout, train_length=64, negatives=1.0, unanswered=0.0,
+        held_out=0, batch_size=3, passages=4, device="cpu",
+    )  # fmt: skip
+    training = ReaderTraining(recipe, [ReadingSet("set", examples)], tmp_path / "out")
+    negatives: dict[str, set[tuple[int, ...]]] = {}
+    for number, windows in training.batch(0):
+        ids = {tuple(window.ids) for window in windows if window.passage < 0}
+        negatives[training.examples[number].question] = ids
+    for question in (QUESTION, spelling):
+        [wrong] = training.model.windows(question, [Text("c c")], training.layout)
+        assert negatives[question] == {tuple(wrong.ids)}
+    trained, held_out = split([ReadingSet("set", examples)], 1)
+    assert not {question_key(e.question) for e in trained} & {question_key(e.question) for e in held_out}
