@@ -215,7 +215,9 @@ def _pair_example(
     """Return an example from a pair, with the mentions in the positive sentence, or else in its context."""
     text = _text(record.get("context") or record["positive"])
     context, (start, end) = positive_in_context(record)
-    if not context:
+    if context:
+        text = context
+    else:
         start, end = 0, len(text)
     spans = answer_spans(text, answers, language=language)
     spans_in_positive = [(a, b) for a, b in spans if start <= a and b <= end]

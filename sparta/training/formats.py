@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,8 @@ from sparta.data.qa_formats import stored_form
 from sparta.data.queries import read_queries
 from sparta.data.trec import read_qrels
 from sparta.training.known import Key, keys_of
+
+logger = logging.getLogger(__name__)
 
 DPR_FORM = "DPR JSON, a list of objects with question, positive_ctxs, hard_negative_ctxs (title, text)"
 HARD_NEGATIVES = 100
@@ -97,13 +100,19 @@ def _check_negatives(negatives: Any) -> None:
 
 
 def _read_triples(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in numbered_lines(path):
+    for i, (number, line) in enumerate(numbered_lines(path)):
         with placed(f"{path}:{number}"):
             columns = decoded(line).split("\t")
             if len(columns) != 3 or not all(column.strip() for column in columns):
                 raise InputError(
                     f"expected 3 columns (question, positive, negative), found {len(columns)}",
                     remedy="separate the columns by tabs, and fill every column",
+                )
+            if i == 0 and all(column.strip().isdecimal() for column in columns):
+                raise InputError(
+                    "the columns hold ids, but training needs texts",
+                    remedy="replace the ids by the texts of the queries and passages; for MS MARCO, name"
+                    " triples.train.small.tsv",
                 )
         yield dict(zip(("question", "positive", "negative"), columns, strict=True))
 
@@ -112,17 +121,23 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
     """Yield DPR's training questions with their positives and negatives.
 
     The negatives are the hard negatives that are not positives, plus other negatives if there are few hard
-    ones.
+    ones. Passages without text are left out.
     """
+    blank = 0
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            positives = [*map(passage_in_file, record["positive_ctxs"])]
+            passages = [*map(passage_in_file, record["positive_ctxs"])]
+            positives = _with_text(passages)
+            blank += len(passages) - len(positives)
+            hard, others = (
+                [*map(passage_in_file, record.get(name, ()))]
+                for name in ("hard_negative_ctxs", "negative_ctxs")
+            )
+            blank += len(hard) + len(others) - len(_with_text([*hard, *others]))
             if not positives:
                 continue
             right_keys = {key for passage in positives for key in keys_of(passage)}
-            hard_negatives = list(
-                _negatives_in(record.get("hard_negative_ctxs", ()), right_keys, HARD_NEGATIVES)
-            )
+            hard_negatives = list(_negatives_in(hard, right_keys, HARD_NEGATIVES))
             missing_negatives = max(0, LEAST_NEGATIVES - len(hard_negatives))
             yield {
                 "question": str(record["question"]),
@@ -134,10 +149,16 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                 "positive_ctxs": positives,
                 "negative_ctxs": [
                     *hard_negatives,
-                    *_negatives_in(record.get("negative_ctxs", ()), right_keys, missing_negatives),
+                    *_negatives_in(others, right_keys, missing_negatives),
                 ],
                 "evidence": passage_in_file(record["evidence"]) if record.get("evidence") else None,
             }
+    if blank:
+        logger.warning("%s: left out %d passages without text", path.name, blank)
+
+
+def _with_text(passages: Iterable[Passage]) -> list[Passage]:
+    return [passage for passage in passages if passage.text.strip()]
 
 
 def passage_in_file(stored: Mapping[str, Any]) -> Passage:
@@ -152,10 +173,9 @@ def dpr_object(passage: Passage) -> dict[str, Any]:
     return fields if "score" not in passage.record else {**fields, "score": passage.record["score"]}
 
 
-def _negatives_in(stored: Iterable[Mapping[str, Any]], right_keys: Set[Key], limit: int) -> Iterator[Passage]:
-    """Yield the first `limit` passages that share no key with the right passages."""
-    passages = map(passage_in_file, stored)
-    return islice((p for p in passages if right_keys.isdisjoint(keys_of(p))), limit)
+def _negatives_in(passages: Iterable[Passage], right_keys: Set[Key], limit: int) -> Iterator[Passage]:
+    """Yield the first `limit` passages with text that share no key with the right passages."""
+    return islice((p for p in _with_text(passages) if right_keys.isdisjoint(keys_of(p))), limit)
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:

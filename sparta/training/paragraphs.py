@@ -26,6 +26,8 @@ from sparta.training.options import TRAIN_LENGTH
 logger = logging.getLogger(__name__)
 
 Span = tuple[int, int]
+TitledText = tuple[str, str]
+"""A title, and a text under it. Equal texts under different titles are different paragraphs."""
 LAYOUTS = ("pairs", "articles", "passages")
 LONGEST_WORDS = 130
 LONGEST_CHARACTERS = 1200
@@ -310,8 +312,8 @@ def _paragraphs(
     if layout == "passages" or form in ("dpr", "beir"):
         yield from _passages(records, path, max_characters, known)
         return
-    texts_of: dict[tuple[str, str], list[tuple[str, Span]]] = {}
-    negatives: dict[tuple[str, str], dict[str, None]] = {}
+    texts_of: dict[TitledText, list[tuple[str, Span]]] = {}
+    negatives: dict[TitledText, dict[str, None]] = {}
     without_context: list[dict[str, Any]] = []
     for record in records:
         known.add_record(record, max_characters)
@@ -322,6 +324,13 @@ def _paragraphs(
             negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, max_characters)))
         else:
             without_context.append(record)
+    if lost := sum(bool(record.get("context")) for record in without_context):
+        logger.warning(
+            "%s: %d contexts do not contain their positive letter for letter, so their positives are trained"
+            " without context",
+            path.name,
+            lost,
+        )
     for (title, context), queries in texts_of.items():
         queries = list(dict.fromkeys(queries))
         for paragraph in cut(
@@ -390,10 +399,15 @@ def _whole_paragraph(text: str, title: str, queries: Mapping[str, int], passage_
 
 
 def positive_in_context(record: dict[str, Any]) -> tuple[str, Span]:
-    """Return a record's context and the positive's span in it; empty if the record has no context."""
+    """Return a record's context and the positive's span in it; empty if no context contains the positive.
+
+    If they differ, their line ends are made equal, as files of Windows may have others.
+    """
     context, positive = str(record.get("context") or ""), str(record["positive"])
     if not context:
         return "", (0, 0)
+    if positive not in context:
+        context, positive = context.replace("\r\n", "\n"), positive.replace("\r\n", "\n")
     start = record.get("start")
     if not isinstance(start, int) or context[start : start + len(positive)] != positive:
         start = context.find(positive)
@@ -451,32 +465,27 @@ def _without_context(
     known: KnownAnswers,
 ) -> Iterator[Paragraph]:
     """Yield answers without context, joined to texts of at most `longest` words, or as separate texts."""
-    queries: dict[str, list[str]] = {}
-    titles: dict[str, str] = {}
-    negatives: dict[str, dict[str, None]] = {}
+    queries: dict[TitledText, list[str]] = {}
+    negatives: dict[TitledText, dict[str, None]] = {}
     for record in records:
-        positive = str(record["positive"]).strip()[:max_characters]
-        queries.setdefault(positive, []).append(str(record["question"]))
-        titles.setdefault(positive, str(record.get("title") or ""))
-        negatives.setdefault(positive, {}).update(dict.fromkeys(_negatives(record, max_characters)))
-    for texts in _joinable(titles, longest, language):
-        joined = _join(texts, queries, titles[texts[0]])
+        key = (str(record.get("title") or ""), str(record["positive"]).strip()[:max_characters])
+        queries.setdefault(key, []).append(str(record["question"]))
+        negatives.setdefault(key, {}).update(dict.fromkeys(_negatives(record, max_characters)))
+    for keys in _joinable(queries, longest, language):
+        joined = _join(keys, queries)
         yield joined
-        yield from _negatives_of(joined, (t for text in texts for t in negatives[text]), known)
+        yield from _negatives_of(joined, (text for key in keys for text in negatives[key]), known)
 
 
-def _joinable(titles: Mapping[str, str], longest: int, language: Language) -> Iterator[list[str]]:
-    """Yield groups of adjacent texts with the same title and at most `longest` words together.
-
-    :param titles: the title of each text
-    """
-    chunk: list[str] = []
-    for text, title in titles.items():
-        too_long = sum(map(language.length, [*chunk, text])) > longest
-        if chunk and (too_long or title != titles[chunk[0]]):
+def _joinable(keys: Iterable[TitledText], longest: int, language: Language) -> Iterator[list[TitledText]]:
+    """Yield groups of adjacent texts with the same title and at most `longest` words together."""
+    chunk: list[TitledText] = []
+    for key in keys:
+        too_long = sum(language.length(text) for _, text in [*chunk, key]) > longest
+        if chunk and (too_long or key[0] != chunk[0][0]):
             yield chunk
             chunk = []
-        chunk.append(text)
+        chunk.append(key)
     if chunk:
         yield chunk
 
@@ -495,11 +504,12 @@ def _negatives(record: dict[str, Any], max_characters: int) -> list[str]:
     return [str(text).strip()[:max_characters] for text in texts if str(text).strip()]
 
 
-def _join(texts: Sequence[str], queries: dict[str, list[str]], title: str) -> Paragraph:
+def _join(keys: Sequence[TitledText], queries: Mapping[TitledText, Sequence[str]]) -> Paragraph:
+    texts = [text for _, text in keys]
     ends = np.cumsum([len(t) + 1 for t in texts])
     spans = tuple((int(end) - 1 - len(t), int(end) - 1) for t, end in zip(texts, ends, strict=True))
-    questions = tuple((q, n) for n, text in enumerate(texts) for q in dict.fromkeys(queries[text]))
-    return Paragraph(" ".join(texts), title, spans, questions)
+    questions = tuple((q, n) for n, key in enumerate(keys) for q in dict.fromkeys(queries[key]))
+    return Paragraph(" ".join(texts), keys[0][0], spans, questions)
 
 
 def _passages(
