@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 from torch.nn import functional
 
 from sparta.base.checks import list_of, path_of
@@ -120,21 +121,18 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         overlap = min(layout.overlap, recipe.train_length // 4)
         self.layout = replace(layout, max_length=recipe.train_length, overlap=overlap)
         examples, held_out = split(sets, recipe.held_out)
-        answerable = [example for example in examples if self._answerable(example)]
+        short = [_short_answered(example, model.tokenizer, layout.longest_answer) for example in examples]
+        answerable = [example for example, numbers in zip(examples, short, strict=True) if numbers]
         if len(answerable) < len(examples):
             left_out = len(examples) - len(answerable)
             logger.warning("left out %d questions whose answer is too long for the reader", left_out)
         check_enough(answerable, recipe.batch_size)
         super().__init__(recipe, model, answerable, held_out, folder, fingerprint(answerable))
+        self._short_answered = [numbers for numbers in short if numbers]
         self._known = KnownAnswers()
         for example in examples:
             self._known.add(example.question, (_passage(example.passages[i]) for i in example.positives))
         self.lengths = [len(example.passages[example.positives[0]].text) for example in self.examples]
-
-    def _answerable(self, example: ReadingExample) -> bool:
-        """Return whether an answer is short enough for the reader, at about 5 characters per wordpiece."""
-        max_characters = 5 * self.layout.longest_answer
-        return any(b - a <= max_characters for spans in example.spans for a, b in spans)
 
     # ------------------------------------------------------------------ batches
 
@@ -170,15 +168,15 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         negatives = self._negatives(number, draw) if draw.random() < self.recipe.negatives else []
         chosen: list[Window] = []
         if not negatives or draw.random() >= self.recipe.unanswered:
-            chosen.append(self._positive(example, draw))
+            chosen.append(self._positive(number, draw))
         for text in negatives:
             text_windows = self.model.windows(example.question, [text], self.layout)
             if text_windows:
                 chosen.append(draw.choice(text_windows)._replace(passage=-1))
-        return chosen or [self._positive(example, draw)]
+        return chosen or [self._positive(number, draw)]
 
-    def _positive(self, example: ReadingExample, draw: random.Random) -> Window:
-        passage = draw.choice(example.positives)
+    def _positive(self, number: int, draw: random.Random) -> Window:
+        example, passage = self.examples[number], draw.choice(self._short_answered[number])
         text_windows = self.model.windows(example.question, [example.passages[passage]], self.layout)
         holding = [w for w in text_windows if targets(w, example.spans[passage])]
         return draw.choice(holding or text_windows)._replace(passage=passage)
@@ -270,6 +268,19 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         n = max(1, len(self.held_out))
         logger.info("held-out questions: F1 %.1f, EM %.1f", 100 * f1 / n, 100 * em / n)
         return 100 * f1 / n
+
+
+def _short_answered(example: ReadingExample, tokenizer: Tokenizer, longest: int) -> list[int]:
+    """Return the numbers of the passages with an answer of at most `longest` wordpieces."""
+
+    def is_short(answer: str) -> bool:
+        return len(tokenizer.encode(answer, add_special_tokens=False).ids) <= longest
+
+    return [
+        i
+        for i in example.positives
+        if any(is_short(example.passages[i].text[a:b]) for a, b in example.spans[i])
+    ]
 
 
 def _passage(text: Text) -> Passage:

@@ -126,14 +126,12 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
     blank = 0
     for number, record in enumerate(json_list(path, DPR_FORM)):
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
-            passages = [*map(passage_in_file, record["positive_ctxs"])]
-            positives = _with_text(passages)
-            blank += len(passages) - len(positives)
-            hard, others = (
-                [*map(passage_in_file, record.get(name, ()))]
-                for name in ("hard_negative_ctxs", "negative_ctxs")
+            passages, hard = (
+                [*map(passage_in_file, stored)]
+                for stored in (record["positive_ctxs"], record.get("hard_negative_ctxs", ()))
             )
-            blank += len(hard) + len(others) - len(_with_text([*hard, *others]))
+            blank += sum(not passage.text.strip() for passage in [*passages, *hard])
+            positives = [passage for passage in passages if passage.text.strip()]
             if not positives:
                 continue
             right_keys = {key for passage in positives for key in keys_of(passage)}
@@ -149,16 +147,14 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
                 "positive_ctxs": positives,
                 "negative_ctxs": [
                     *hard_negatives,
-                    *_negatives_in(others, right_keys, missing_negatives),
+                    *_negatives_in(
+                        map(passage_in_file, record.get("negative_ctxs", ())), right_keys, missing_negatives
+                    ),
                 ],
                 "evidence": passage_in_file(record["evidence"]) if record.get("evidence") else None,
             }
     if blank:
         logger.warning("%s: left out %d passages without text", path.name, blank)
-
-
-def _with_text(passages: Iterable[Passage]) -> list[Passage]:
-    return [passage for passage in passages if passage.text.strip()]
 
 
 def passage_in_file(stored: Mapping[str, Any]) -> Passage:
@@ -175,7 +171,7 @@ def dpr_object(passage: Passage) -> dict[str, Any]:
 
 def _negatives_in(passages: Iterable[Passage], right_keys: Set[Key], limit: int) -> Iterator[Passage]:
     """Yield the first `limit` passages with text that share no key with the right passages."""
-    return islice((p for p in _with_text(passages) if right_keys.isdisjoint(keys_of(p))), limit)
+    return islice((p for p in passages if p.text.strip() and right_keys.isdisjoint(keys_of(p))), limit)
 
 
 def _read_beir(folder: Path) -> Iterator[dict[str, Any]]:

@@ -355,6 +355,28 @@ def test_a_passage_that_answers_in_another_example_is_no_negative(
     assert all(ids == ids_of(one, "q", texts[2]) for ids in second)
 
 
+def test_only_answers_that_the_reader_can_give_are_trained(encoder_folder: Path, tmp_path: Path) -> None:
+    """An answer of seven short words is too long; one passage of the first question has a short answer."""
+    long, short = "a b c d e f g", "google"
+    texts = [Text(f"{long} founded"), Text(f"{short} founded"), Text(f"{long} was here")]
+    spans = [((0, len(long)),), ((0, len(short)),), ((0, len(long)),)]
+    examples = [
+        ReadingExample("q", (long, short), (*texts[:2],), (*spans[:2],)),
+        ReadingExample("too long", (long,), (texts[2],), (spans[2],)),
+        *(ReadingExample(f"q{i}", (short,), (texts[1],), (spans[1],)) for i in range(7)),
+    ]
+    one = ReaderTraining(
+        recipe(encoder_folder, held_out=0, negatives=0.0), [ReadingSet("a", examples)], tmp_path / "out"
+    )
+    assert [example.question for example in one.examples if example.question == "too long"] == []
+    assert len(one.examples) == 8
+    for step in range(20):
+        for number, made in one.batch(step):
+            [window] = made
+            assert targets(window, one.examples[number].spans[window.passage])
+            assert window.passage == (1 if one.examples[number].question == "q" else 0)
+
+
 def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:
     own = [ReadingExample(f"q{i}", ("a",), (Text(f"a{i}"),), (((0, 1),),)) for i in range(60)]
     with pytest.raises(InputError) as caught:
