@@ -55,8 +55,7 @@ class BeirSearch(BaseSearch):
         self.collection.hold({**passage, "id": i} for i, passage in corpus.items())
         scores_by_query = self.collection.scores(queries, top_k + 1)
         return {
-            q: dict(list(scores.items())[: top_k + (q in scores)])
-            for q, scores in scores_by_query.items()
+            q: dict(list(scores.items())[: top_k + (q in scores)]) for q, scores in scores_by_query.items()
         }
 
     def encode(self, *_: Any, **__: Any) -> None:
