@@ -239,7 +239,7 @@ def test_a_sync_that_is_interrupted_again_finishes_the_vectors(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    index, chosen = tmp_path / "ix", options(tiny_model_folder)
+    index, chosen = tmp_path / "ix", options(tiny_model_folder, commit_seconds=0.0)
     without, grown = replace(chosen, channels=None), Path(shutil.copy(corpus, tmp_path / "grown.jsonl"))
     interrupted(index, grown, "create", chosen)
     with grown.open("a") as stream:
