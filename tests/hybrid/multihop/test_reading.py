@@ -205,7 +205,7 @@ def test_the_passage_of_an_answer_holds_it(answer: PathSpan, passage_id: str) ->
     """Of a path of sentences: another sentence of the path, or else their passage."""
     places = {"q#0": (0, 2), "p#0": (0, 2), "p#1": (3, 5)}
     found = [
-        Hit(name, 1.0, "T", "x", {"passage_id": name[0], "start": start, "end": end})
+        Hit(name, 1.0, "T", "a. b. c."[start:end], {"passage_id": name[0], "start": start, "end": end})
         for name, (start, end) in places.items()
     ]
     hits = with_contexts(found, lambda ids: dict.fromkeys(ids, "a. b. c."))
