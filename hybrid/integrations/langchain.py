@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -53,6 +54,12 @@ class LangChainRetriever(BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **search: Any
     ) -> list[Document]:
         arguments = {"k": self.k, **self.search_kwargs, **search}
+        _, *known = signature(self.retriever.search).parameters
+        if unknown := [name for name in arguments if name not in known]:
+            raise InputError(
+                f"the retriever cannot search with {', '.join(unknown)}",
+                remedy=f"use {', '.join(known[:-1])} and {known[-1]}",
+            )
         if arguments.get("filter"):
             arguments["filter"] = filter_on_index(self.retriever, arguments["filter"])
         if isinstance(arguments.get("collapse"), str):

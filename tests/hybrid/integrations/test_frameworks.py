@@ -39,6 +39,17 @@ def test_langchain(index: Path, channels: str, retriever: Any, question: str) ->
     assert all(("channels" in d.metadata) == ("," in channels) for d in found)
 
 
+@pytest.mark.parametrize("search", [{"score_threshold": 2}, {"fetch_k": 20, "top_k": 3}, {"query": "moon"}])
+def test_unknown_arguments_of_langchain_are_named(index: Path, search: dict[str, Any]) -> None:
+    pytest.importorskip("langchain_core")
+    from hybrid.integrations import LangChainRetriever
+
+    retriever = LangChainRetriever(index, "bm25", search_kwargs=search)
+    with pytest.raises(InputError, match=f"cannot search with {', '.join(search)}") as caught:
+        retriever.invoke("moon")
+    assert str(caught.value.remedy) == "use k, offset, filter, collapse, hits and join"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_llamaindex(index: Path, channels: str, retriever: Any, question: str) -> None:
