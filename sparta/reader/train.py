@@ -178,7 +178,10 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
     def _positive(self, number: int, draw: random.Random) -> Window:
         example, passage = self.examples[number], draw.choice(self._short_answered[number])
         text_windows = self.model.windows(example.question, [example.passages[passage]], self.layout)
-        holding = [w for w in text_windows if targets(w, example.spans[passage])]
+        longest, spans = self.layout.longest_answer, example.spans[passage]
+        holding = [
+            w for w in text_windows if any(last - first < longest for first, last in targets(w, spans))
+        ]
         return draw.choice(holding or text_windows)._replace(passage=passage)
 
     def _negatives(self, number: int, draw: random.Random) -> list[Text]:
