@@ -65,13 +65,14 @@ def open_corpus(
 
 def _not_a_list(corpus: Passage | Mapping[str, Any], fields: Fields) -> InputError:
     """Return the error for a single record, or for a dictionary of passages by id, as in BEIR."""
-    values = list(corpus.values()) if isinstance(corpus, Mapping) else []
+    record = corpus if isinstance(corpus, Mapping) else {}
+    values = list(record.values())
     rows = ""
     if values and all(isinstance(value, Mapping) for value in values):
         rows = '{**passage, "id": id} for id, passage'
     elif (
         values
-        and {"id", "_id", *(fields.text or TEXT_FIELDS)}.isdisjoint(corpus)
+        and {"id", "_id", *(fields.text or TEXT_FIELDS)}.isdisjoint(record)
         and all(isinstance(value, str) for value in values)
     ):
         rows = '{"id": id, "text": text} for id, text'
