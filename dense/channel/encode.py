@@ -266,7 +266,7 @@ def encode_vectors(
         totals.update(shard.counts)
 
     shown = ReadingProgress(shown=progress, advance=advance)
-    with shown, writing(output, cluster), kept_on_interrupt(output):
+    with shown, writing(output, cluster.joined if cluster else None), kept_on_interrupt(output):
         done = open_output(output, manifest, resume=resume)
         units = shown.follow(reader, split_units(reader, options.unit, options.language))
         missing = missing_blocks(units, options, done, report, check_finished_shard, shown.advance)

@@ -54,11 +54,13 @@ class LangChainRetriever(BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **search: Any
     ) -> list[Document]:
         arguments = {"k": self.k, **self.search_kwargs, **search}
-        _, *known = signature(self.retriever.search).parameters
-        if unknown := [name for name in arguments if name not in known]:
+        _, *parameters = signature(self.retriever.search).parameters.values()
+        known = [parameter.name for parameter in parameters]
+        unknown = [name for name in arguments if name not in known]
+        if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             raise InputError(
                 f"the retriever cannot search with {', '.join(unknown)}",
-                remedy=f"use {', '.join(known[:-1])} and {known[-1]}",
+                remedy=f"it takes {', '.join(known) or 'the query alone'}",
             )
         if arguments.get("filter"):
             arguments["filter"] = filter_on_index(self.retriever, arguments["filter"])

@@ -238,8 +238,11 @@ class Candidates:
         Equal contributions give equal sums, in whatever channels they are: they are added by size.
         """
         weighted = np.array(weights)[:, np.newaxis] * self.added
-        if len(weighted) > 2:  # the sum of two numbers is the same in both orders
-            weighted.sort(axis=0)
+        if len(weighted) == 3:  # the sum of two numbers is the same in both orders
+            first, second, third = weighted
+            low, high = np.minimum(first, second), np.maximum(first, second)
+            middle = np.maximum(low, np.minimum(high, third))
+            weighted = np.array([np.minimum(low, third), middle, np.maximum(high, third)])
         scores = np.zeros(len(self.ids))
         for contributions in weighted:
             scores += contributions

@@ -66,24 +66,17 @@ def open_corpus(
 def _not_a_list(corpus: Passage | Mapping[str, Any], fields: Fields) -> InputError:
     """Return the error for a single record, or for a dictionary of passages by id, as in BEIR."""
     record = corpus if isinstance(corpus, Mapping) else {}
-    values = list(record.values())
-    rows = ""
-    if values and all(isinstance(value, Mapping) for value in values):
-        rows = '{**passage, "id": id} for id, passage'
-    elif (
-        values
-        and {"id", "_id", *(fields.text or TEXT_FIELDS)}.isdisjoint(record)
-        and all(isinstance(value, str) for value in values)
-    ):
-        rows = '{"id": id, "text": text} for id, text'
-    if rows:
+    values, text_fields = list(record.values()), {*(fields.text or TEXT_FIELDS)}
+    is_of_passages = values and all(isinstance(value, Mapping) for value in values)
+    if is_of_passages and any(text_fields & {*value} for value in values):
         return InputError(
             "the corpus is a dictionary of passages by id, not a list of records",
-            remedy=f"pass a list: [{rows} in corpus.items()]",
+            remedy='pass a list: [{**passage, "id": id} for id, passage in corpus.items()]',
         )
-    return InputError(
-        "the corpus is a single record, not a list of records", remedy="put the record into a list: [record]"
-    )
+    advice = "put the record into a list: [record]"
+    if values and not text_fields & {*record}:
+        advice += '; a dictionary of texts by id: [{"id": id, "text": text} for id, text in corpus.items()]'
+    return InputError("the corpus is a single record, not a list of records", remedy=advice)
 
 
 def passages_in_file(path: str | Path) -> Iterator[Passage]:

@@ -21,7 +21,6 @@ from sparta.base.manifest import INDEX_KIND, MANIFEST_NAME, read_manifest, write
 from sparta.base.remedies import Command, Option, Remedy, remedy
 from sparta.data.languages import language_of
 from sparta.index.changes import how_to_finish, how_to_rebuild
-from sparta.index.channels import DENSE
 from sparta.index.generation import CHANNEL, FIELDS, NESTED, Generation, IndexState, Job, Progress
 from sparta.lucene.bridge import Bm25, ImpactSearcher, ImpactWriter
 from sparta.models.query_encoder import QuerySide
@@ -252,7 +251,7 @@ class IndexFolder:
 
     def dense_path(self, generation: Generation) -> Path:
         """Return the path of a generation's dense channel."""
-        return self.channel_path(DENSE, generation)
+        return self.channel_path("dense", generation)
 
     def query_side(self, generation: Generation) -> QuerySide:
         """Return a generation's tokenizer, query weights and quantizer."""
@@ -377,7 +376,7 @@ class IndexFolder:
                 generation.name,
                 generation.tokenizer_name,
                 self.dense_path(generation).name,
-                self.begun_path(DENSE, generation).name,
+                self.begun_path("dense", generation).name,
             )
         }
         folders = [child for child in self.path.iterdir() if child.is_dir() and _OURS.fullmatch(child.name)]

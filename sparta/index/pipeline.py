@@ -121,7 +121,7 @@ def _begun(
 ) -> dict[str, ChannelPass]:
     """Return the passes that encode these channels, and those that the resumed job has begun."""
     unit, language = options.unit or "passage", options.language or DEFAULT_LANGUAGE
-    if options.resume:
+    if options.resume and options.channels is None:
         state = folder.state_for(mode)
         generation = state.live if mode in GROWING else state.for_resuming.building or state.live
         names = [*names, *begun_channels(folder.path, generation)]

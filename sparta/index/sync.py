@@ -128,9 +128,9 @@ def _with_begun_channels(folder: IndexFolder, options: IndexOptions) -> IndexOpt
     """Return options that also name the channels that an interrupted first build or sync has begun."""
     generation = folder.state().searchable if folder.exists() else None
     begun = begun_channels(folder.path, generation)
-    if generation is None or not begun:
+    if generation is None or not begun or options.channels is not None:
         return options
-    in_lucene, names = split_channels(options.channels or generation.channels)
+    in_lucene, names = split_channels(generation.channels)
     return replace(options, channels=[str(in_lucene), *names, *begun])
 
 

@@ -236,7 +236,7 @@ def encode_corpus(
             raise corpus_changed(path)
         report.count(facts)
 
-    with progress_bar, writing(output, cluster), kept_on_interrupt(output):
+    with progress_bar, writing(output, cluster.joined if cluster else None), kept_on_interrupt(output):
         existing_shards = open_output(
             output, manifest, resume=resume, prepare=lambda: query_side.save(output / "tokenizer")
         )

@@ -10,10 +10,10 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -26,9 +26,6 @@ from sparta.base.records import Advance, Passage
 from sparta.base.remedies import Option, remedy
 from sparta.data.languages import check_language
 from sparta.data.units import check_unit
-
-if TYPE_CHECKING:
-    from sparta.shards.ray_executor import RayCluster
 
 logger = logging.getLogger(__name__)
 
@@ -160,20 +157,22 @@ def kept_on_interrupt(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(folder: Path, cluster: RayCluster | None = None) -> Iterator[None]:
+def writing(
+    folder: Path, joined: Callable[[], AbstractContextManager[object]] | None = None
+) -> Iterator[None]:
     """Create a folder if needed, and lock it for one encoding command; its workers need no further lock.
 
     On a file system without locks, the folder is not locked.
 
-    :param cluster: joined before the folder is created, so that a failure leaves no folder behind
+    :param joined: joins a cluster, before a new folder is created; so a failure leaves no folder behind
     :raises IndexStateError: another process holds the lock, or the folder has other files.
     """
     is_file = folder.exists() and not folder.is_dir()
     if is_file or (not _is_new(folder) and not (folder / MANIFEST_NAME).is_file()):
         raise folder_in_use(folder, resumable=False)
     with ExitStack() as stack:
-        if cluster and _is_new(folder):
-            stack.enter_context(cluster.joined())
+        if joined and _is_new(folder):
+            stack.enter_context(joined())
         make_folder(folder)
         stack.enter_context(locked_folder(folder, "process"))
         yield

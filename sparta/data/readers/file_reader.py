@@ -30,9 +30,9 @@ from sparta.data.formats.reading import Outcome, file_outcomes, object_outcomes,
 from sparta.data.formats.sqlite import is_database, needs_query, no_database, query_rows, stored_files
 from sparta.data.readers.corpus_reader import CorpusReader
 
-_TREC = re.compile(rb"\s*<(DOC|top)\b")
+_TREC = re.compile(rb"\s*<(DOC|top)\b", re.IGNORECASE)
 _TREC_ADVICE = {
-    b"DOC": "if it is a TREC collection, convert it to JSONL: one object per line, with id and text",
+    b"doc": "if it is a TREC collection, convert it to JSONL: one object per line, with id and text",
     b"top": "if it holds TREC topics, write each topic as a line ID<TAB>QUERY, as a file of queries",
 }
 logger = logging.getLogger("sparta.data")
@@ -191,5 +191,5 @@ def _how_to_split(start: bytes) -> str:
     :param start: the beginning of the text
     """
     if match := _TREC.match(start.removeprefix(BOM)):
-        return _TREC_ADVICE[match[1]]
+        return _TREC_ADVICE[match[1].lower()]
     return "if each line is one, rename the file to .tsv" if b"\t" in start else ""

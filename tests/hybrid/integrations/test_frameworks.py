@@ -47,7 +47,7 @@ def test_unknown_arguments_of_langchain_are_named(index: Path, search: dict[str,
     retriever = LangChainRetriever(index, "bm25", search_kwargs=search)
     with pytest.raises(InputError, match=f"cannot search with {', '.join(search)}") as caught:
         retriever.invoke("moon")
-    assert str(caught.value.remedy) == "use k, offset, filter, collapse, hits and join"
+    assert str(caught.value.remedy) == "it takes k, offset, filter, collapse, hits, join"
 
 
 @pytest.mark.slow
