@@ -253,35 +253,19 @@ def test_a_sync_that_is_interrupted_again_finishes_the_vectors(
     assert not list(index.glob("dense-*/begun"))
 
 
-def stop_before_vectors(
-    index: Path, corpus: Path, chosen: IndexOptions, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("shipped")
+def test_vectors_of_a_whole_index_are_finished_unless_named_channels_leave_them_out(
+    small: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    index, chosen = tmp_path / "ix", options(tiny_model_folder)
     with monkeypatch.context() as patched:
         patched.setattr("dense.channel.indexing.build_dense", lambda *_, **__: ctrl_c())
         with pytest.raises(KeyboardInterrupt):
-            build_index(index, corpus, options=chosen)
-
-
-@pytest.mark.usefixtures("shipped")
-def test_a_resumed_build_finishes_the_vectors_of_a_whole_index(
-    small: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index, chosen = tmp_path / "ix", options(tiny_model_folder)
-    stop_before_vectors(index, small, chosen, monkeypatch)
-    resumed = replace(chosen, channels=None, resume=True)
-    assert build_index(index, small, options=resumed).channels[0].passages == 2
-
-
-@pytest.mark.usefixtures("shipped")
-def test_named_channels_leave_out_a_begun_dense_channel(
-    small: Path, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index, chosen = tmp_path / "ix", options(tiny_model_folder)
-    stop_before_vectors(index, small, chosen, monkeypatch)
+            build_index(index, small, options=chosen)
     sync_index(index, small, replace(chosen, channels="impact,bm25"))
     assert list(index.glob("dense-*/begun"))
-    sync_index(index, small, replace(chosen, channels=None))
-    assert not list(index.glob("dense-*/begun"))
+    resumed = replace(chosen, channels=None, resume=True)
+    assert build_index(index, small, options=resumed).channels[0].passages == 2
 
 
 @pytest.mark.usefixtures("shipped")
