@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -179,9 +180,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         example, passage = self.examples[number], draw.choice(self._short_answered[number])
         text_windows = self.model.windows(example.question, [example.passages[passage]], self.layout)
         longest, spans = self.layout.longest_answer, example.spans[passage]
-        holding = [
-            w for w in text_windows if any(last - first < longest for first, last in targets(w, spans))
-        ]
+        holding = [window for window in text_windows if targets(window, spans, longest)]
         return draw.choice(holding or text_windows)._replace(passage=passage)
 
     def _negatives(self, number: int, draw: random.Random) -> list[Text]:
@@ -251,7 +250,10 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
         return torch.cat(all_scores, dim=1)
 
     def _targets(self, number: int, window: Window) -> list[tuple[int, int]]:
-        return targets(window, self.examples[number].spans[window.passage]) if window.passage >= 0 else []
+        if window.passage < 0:
+            return []
+        spans = self.examples[number].spans[window.passage]
+        return targets(window, spans, self.layout.longest_answer)
 
     def validate(self) -> float:
         """Return F1 in percent on held-out questions, each read with one passage that contains an answer."""
@@ -276,6 +278,7 @@ class ReaderTraining(ReadingTraining[SpanReader, ReadingExample]):
 def _short_answered(example: ReadingExample, tokenizer: Tokenizer, longest: int) -> list[int]:
     """Return the numbers of the passages with an answer of at most `longest` wordpieces."""
 
+    @cache
     def is_short(answer: str) -> bool:
         return len(tokenizer.encode(answer, add_special_tokens=False).ids) <= longest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,13 @@ def check_different(files: Sequence[Path]) -> None:
         raise InputError("the same file is named twice", remedy="name each file once")
 
 
-def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def targets(window: Window, spans: Sequence[tuple[int, int]], longest: float = inf) -> list[tuple[int, int]]:
     """Return the first and last window position of each answer that lies completely in the window.
 
     Tokenizers drop some characters, such as control characters, so an answer may begin or end without a
     wordpiece. Such an answer is complete if the window has a wordpiece before it and a wordpiece after it.
+
+    :param longest: the number of wordpieces that an answer may have
     """
     positions, offsets = [], window.offsets
     for start, end in spans:
@@ -113,7 +116,7 @@ def targets(window: Window, spans: Sequence[tuple[int, int]]) -> list[tuple[int,
         first, last = inside[0], inside[-1]
         has_start = first > 0 or offsets[first][0] <= start
         has_end = last < len(offsets) - 1 or offsets[last][1] >= end
-        if has_start and has_end:
+        if has_start and has_end and last - first < longest:
             positions.append((window.text_start + first, window.text_start + last))
     return positions
 

@@ -128,7 +128,7 @@ def _read_dpr(path: Path) -> Iterator[dict[str, Any]]:
         with stored_form(f"{path}: question {number + 1}", DPR_FORM):
             passages, hard = (
                 [*map(passage_in_file, stored)]
-                for stored in (record["positive_ctxs"], record.get("hard_negative_ctxs", ()))
+                for stored in (record["positive_ctxs"], record.get("hard_negative_ctxs") or ())
             )
             blank += sum(not passage.text.strip() for passage in [*passages, *hard])
             positives = [passage for passage in passages if passage.text.strip()]

@@ -406,9 +406,11 @@ def positive_in_context(record: dict[str, Any]) -> tuple[str, Span]:
     context, positive = str(record.get("context") or ""), str(record["positive"])
     if not context:
         return "", (0, 0)
-    if positive not in context:
-        context, positive = context.replace("\r\n", "\n"), positive.replace("\r\n", "\n")
     start = record.get("start")
+    if positive not in context:
+        if isinstance(start, int):
+            start -= context.count("\r\n", 0, start)
+        context, positive = context.replace("\r\n", "\n"), positive.replace("\r\n", "\n")
     if not isinstance(start, int) or context[start : start + len(positive)] != positive:
         start = context.find(positive)
     return (context, (start, start + len(positive))) if start >= 0 else ("", (0, 0))

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,10 +43,10 @@ def locked_folder(folder: Path, writer: str) -> Iterator[None]:
     :param writer: the writer in the error, such as a process
     :raises IndexStateError: another writer holds the lock.
     """
-    with storage_errors(folder):
-        stream = (folder / LOCK).open("ab")
-    with stream:
-        if not lock(stream):
+    with ExitStack() as stack:
+        with storage_errors(folder):
+            is_free = lock(stack.enter_context((folder / LOCK).open("ab")))
+        if not is_free:
             raise IndexStateError(
                 f"another {writer} is writing to this folder",
                 where=str(folder),

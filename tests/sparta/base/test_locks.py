@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from sparta.base.disk.locks import is_locked, lock
+from sparta.base.disk.locks import is_locked, lock, locked_folder
 from sparta.base.disk.new_folders import appearing_folder, temporary_folder
+from sparta.base.errors import StorageError
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -94,6 +95,15 @@ def test_a_temporary_folder_is_removed_only_after_its_process(abandoned: Path) -
         assert running.is_dir()
         assert names(parent / "new") == ["file"]
     assert names(parent) == [".sparta-unknown.tmp", "new"]
+
+
+def test_a_lock_that_fails_is_an_error_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fails)
+    with pytest.raises(StorageError, match="Input/output error"), locked_folder(tmp_path, "process"):
+        pass
 
 
 def test_without_locks_no_temporary_folder_is_removed(

@@ -23,7 +23,7 @@ from transformers import (
 from sparta.base.errors import InputError, ModelError
 from sparta.base.remedies import Option
 from sparta.neural.backbones import encoder_config, load_encoder
-from sparta.reader.config import ReaderLayout
+from sparta.reader.config import ReaderConfig, ReaderLayout
 from sparta.reader.examples import ReadingExample, read_examples
 from sparta.reader.reader import Reader
 from sparta.reader.records import Text
@@ -375,6 +375,17 @@ def test_only_answers_that_the_reader_can_give_are_trained(encoder_folder: Path,
             [window] = made
             assert targets(window, one.examples[number].spans[window.passage])
             assert window.passage == (1 if one.examples[number].question == "q" else 0)
+
+
+def test_targets_are_answers_of_at_most_the_longest_length(encoder_folder: Path) -> None:
+    text = Text("a b c d e f g founded by google")
+    spans = [(0, 13), (25, 31)]
+    [window] = SpanReader.from_encoder(encoder_folder, ReaderConfig(layout=LAYOUT)).windows(
+        "q", [text], LAYOUT
+    )
+    both = targets(window, spans)
+    assert len(both) == 2
+    assert targets(window, spans, LAYOUT.longest_answer) == both[1:]
 
 
 def test_training_windows_shorter_than_two_questions(encoder_folder: Path, tmp_path: Path) -> None:

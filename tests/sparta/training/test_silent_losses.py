@@ -48,6 +48,16 @@ def test_adjacent_texts_of_one_title_are_joined(write_jsonl: WriteJsonl, tmp_pat
     assert data.paragraphs[0].questions == (("q0", 0), ("q3", 0), ("q1", 1))
 
 
+def test_a_place_counts_the_line_ends_of_its_file(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+    context = "A\r\nB first.\r\nA\r\nB second"
+    line = {"question": "q", "positive": "A\nB", "context": context, "start": context.rindex("A")}
+    [paragraph] = open_set(write_jsonl(tmp_path / "p.jsonl", [line]), "pairs", 1).paragraphs
+    [(_, sentence)] = paragraph.questions
+    start, end = paragraph.sentences[sentence]
+    assert paragraph.text[start:end].startswith("A\nB")
+    assert start > 5
+
+
 def test_line_ends_of_windows_keep_the_context(
     write_jsonl: WriteJsonl, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
