@@ -93,14 +93,16 @@ ImpactWriter.add = interrupted
 @pytest.mark.parametrize("command", ["index", "sync", "update"])
 def test_ctrl_c_after_the_last_commit_names_the_passages(tmp_path, monkeypatch, command):
     """The manifest is written, and the job has nothing left to do but to count the passages."""
-    given = ("--index", tmp_path / "new", "--channels", "bm25")
+    options = ("--index", tmp_path / "new", "--channels", "bm25")
     line = "interrupted: 2 passages kept; the same command with --resume continues\n"
     if command == "update":
-        sparta("index", "--corpus", written(tmp_path / "old.jsonl", {"id": "old", "text": "a star"}), *given)
-        given = given[:2]
+        sparta(
+            "index", "--corpus", written(tmp_path / "old.jsonl", {"id": "old", "text": "a star"}), *options
+        )
+        options = options[:2]
     new = written(tmp_path / "new.jsonl", {"id": "0", "text": "the moon"}, {"id": "1", "text": "a mill"})
     monkeypatch.setattr("sparta.index.build._count_passages", lambda _: ctrl_c())
-    result = sparta(command, *([new] if command == "sync" else ["--corpus", new]), *given)
+    result = sparta(command, *([new] if command == "sync" else ["--corpus", new]), *options)
     assert result.exit_code == 130
     assert result.stderr == (line.replace(" with --resume", "") if command == "sync" else line)
 

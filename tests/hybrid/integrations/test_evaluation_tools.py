@@ -93,8 +93,8 @@ def test_beir_decides_whether_a_passage_with_the_id_of_the_query_counts(
     )
     (ours,) = [channel.mean("nDCG@1") for channel in evaluated.evaluations if channel.name == "bm25"]
     beir = EvaluateRetrieval(BeirSearch(None, "bm25", options=options), k_values=[1])
-    found = beir.retrieve({number: {"text": text} for number, text in texts.items()}, queries)
-    ndcg = beir.evaluate(qrels, found, [1], ignore_identical_ids=not is_own_id_relevant)[0]
+    run = beir.retrieve({number: {"text": text} for number, text in texts.items()}, queries)
+    ndcg = beir.evaluate(qrels, run, [1], ignore_identical_ids=not is_own_id_relevant)[0]
     assert ndcg["NDCG@1"] == ours == 1
 
 

@@ -76,9 +76,9 @@ def test_explain_and_passage_are_the_indexs(index: Path, server: Any) -> None:
             assert [(one["id"], one["title"]) for one in read] == [
                 (i, opened.passage(i)["title"]) for i in listed
             ]
-            for one, record in zip(read, map(opened.passage, listed), strict=True):
-                assert one["text"] == record["text"]
-                assert one["metadata"] == {"lang": record["lang"], "year": record["year"]}
+            for passage, record in zip(read, map(opened.passage, listed), strict=True):
+                assert passage["text"] == record["text"]
+                assert passage["metadata"] == {"lang": record["lang"], "year": record["year"]}
 
 
 @pytest.mark.parametrize(

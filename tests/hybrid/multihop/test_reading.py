@@ -202,14 +202,14 @@ def test_answers_are_those_of_the_best_paths() -> None:
     ],
 )
 def test_the_passage_of_an_answer_holds_it(answer: PathSpan, passage_id: str) -> None:
-    """Of a path of sentences: another sentence of the path, or else their passage."""
+    """The answer names the sentence of the path that holds it, or else the passage of the sentences."""
     places = {"q#0": (0, 2), "p#0": (0, 2), "p#1": (3, 5)}
-    found = [
+    sentences = [
         Hit(name, 1.0, "T", "a. b. c."[start:end], {"passage_id": name[0], "start": start, "end": end})
         for name, (start, end) in places.items()
     ]
-    hits = with_contexts(found, lambda ids: dict.fromkeys(ids, "a. b. c."))
-    path = EvidencePath(tuple(Evidence(hit, {}, hit.score) for hit in found), 3.0)
+    hits = with_contexts(sentences, lambda ids: dict.fromkeys(ids, "a. b. c."))
+    path = EvidencePath(tuple(Evidence(hit, {}, hit.score) for hit in sentences), 3.0)
     [read] = answers_of([with_reading(READ, path, hits, PathReading([1.0] * 3, answer, None))])
     assert (read.passage_id, read.answer) == (passage_id, answer.text)
     assert read.text[read.start : read.end] in (answer.text, "")

@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
+from hybrid.opensearch.push import push
 from hybrid.opensearch.server import Access, Server
-from sparta.base.errors import IndexStateError
+from sparta.base.errors import IndexStateError, ServerError
 from sparta.index.folder import IndexFolder
 from sparta.models.quantize import Quantizer
 from sparta.models.query_encoder import QuerySide
@@ -79,6 +80,26 @@ def opened(builder: Builder, docs) -> Iterator[Searcher]:
     builder.write(builder.source(docs("a", 60)))
     with Searcher(builder.folder.path) as searcher:
         yield searcher
+
+
+@pytest.fixture
+def push_stopped_after_the_swap(opened, builder, docs, fake) -> Callable[[Server], str]:
+    """Pushes the index, and pushes it again with more passages, which loses the server after the swap.
+
+    The call returns the first index, which the second push should have deleted.
+    """
+
+    def stopped(server: Server) -> str:
+        first: str = push(opened, server, "wiki").index
+        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
+        opened.refresh()
+        fake.fault = lambda method, *_: "drop" if method == "DELETE" else None
+        with pytest.raises(ServerError, match="cannot be reached"):
+            push(opened, server, "wiki")
+        fake.fault = lambda *_: None
+        return first
+
+    return stopped
 
 
 @pytest.fixture

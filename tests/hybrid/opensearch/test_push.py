@@ -263,16 +263,10 @@ def test_an_interrupted_update_leaves_no_content_that_it_names(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["push", "keep", "update"])
-def test_a_push_stopped_after_the_swap_is_finished(opened, builder, docs, fake, how) -> None:
+def test_a_push_stopped_after_the_swap_is_finished(opened, fake, push_stopped_after_the_swap, how) -> None:
     """What it did not remove, the next command does, unless it is told to keep it."""
     with Server(Access(fake.url, patience=0.1, environment={})) as server:
-        first = push(opened, server, "wiki").index
-        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
-        opened.refresh()
-        fake.fault = lambda method, *_: "drop" if method == "DELETE" else None
-        with pytest.raises(ServerError, match="cannot be reached"):
-            push(opened, server, "wiki")
-        fake.fault = lambda *_: None
+        first = push_stopped_after_the_swap(server)
         if how == "update":
             index = update(opened, server, "wiki").index
         else:

@@ -30,16 +30,10 @@ def test_a_push_stopped_before_the_swap_is_finished_or_reported(
 
 
 def test_a_push_of_other_content_removes_what_a_push_stopped_after_the_swap_left(
-    opened, builder, docs, fake, caplog
+    opened, builder, docs, fake, push_stopped_after_the_swap, caplog
 ) -> None:
     with Server(Access(fake.url, patience=0.0, environment={})) as server:
-        first = push(opened, server, "wiki").index
-        builder.write(builder.source(docs("b", 30), name="b.jsonl"), "append")
-        opened.refresh()
-        fake.fault = lambda method, *_: "drop" if method == "DELETE" else None
-        with pytest.raises(ServerError, match="cannot be reached"):
-            push(opened, server, "wiki")
-        fake.fault = lambda *_: None
+        first = push_stopped_after_the_swap(server)
         (second,) = fake.aliases["wiki"]
         builder.write(builder.source(docs("c", 30), name="c.jsonl"), "append")
         opened.refresh()

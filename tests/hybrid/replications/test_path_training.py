@@ -283,5 +283,7 @@ def test_copies_of_gold_passages_of_other_files_are_no_negatives() -> None:
         PathExample("q", ("x",), (passage("c  d", gold=True), passage("a b", gold=False))),
         PathExample("another q", ("x",), (passage("e", gold=True), passage("a b", gold=False))),
     ]
-    others = [[p.text.text for p in one.others] for one in without_gold_negatives(of_files)]
+    others = [
+        [passage.text.text for passage in example.others] for example in without_gold_negatives(of_files)
+    ]
     assert others == [[], [], ["a b"]]

@@ -200,9 +200,9 @@ def test_the_same_ranks_in_other_channels_have_the_same_rrf_score() -> None:
         ]
         for column, channel in enumerate("xyz")
     }
-    found = Fusion(dict.fromkeys("xyz", 1.0), method="rrf").fuse(rankings, 2)
-    assert [p.passage_id for p in found] == ["first", "second"]
-    assert found[0].score == found[1].score == pytest.approx(1 / 61 + 1 / 62 + 1 / 67)
+    fused = Fusion(dict.fromkeys("xyz", 1.0), method="rrf").fuse(rankings, 2)
+    assert [p.passage_id for p in fused] == ["first", "second"]
+    assert fused[0].score == fused[1].score == pytest.approx(1 / 61 + 1 / 62 + 1 / 67)
 
 
 def test_candidates_are_gathered_once_for_all_weights() -> None:
